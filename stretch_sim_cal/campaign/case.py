@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.random import Generator
 
 from stretch_sim_cal.calibration.body import SETTINGS_NAME
 from stretch_sim_cal.calibration.body.settings import fit_settings
@@ -47,6 +48,7 @@ from stretch_sim_cal.harness.simulated_dataset import BodyDatasetRecorder
 from stretch_sim_cal.recording.dataset import read_dataset
 from stretch_sim_cal.robot.description import parse_urdf
 from stretch_sim_cal.robot.kinematics import link_transform
+from stretch_sim_cal.robot.model import RobotModel
 from stretch_sim_cal.robot.stretch import WITHOUT_TOOL
 from stretch_sim_cal.sensor.points import coordinates, return_columns, returns_of
 from stretch_sim_cal.sensor.sensor import CORRECTIONS, Sensor, load_sensor
@@ -67,6 +69,7 @@ SPIN = [(0.0, 0.0, turn * STOP) for turn in (1, 2, 3, 4, -3, -2, -1, 0)]
 STRAIGHT = [(0.6, 0.0, 0.0), (-0.4, 0.0, 0.0), (0.0, 0.0, 0.0)]
 SIDEWAYS = [(0.0, 0.6, 0.0), (0.0, 0.0, 0.0)]
 SLIP_ANGLE = np.radians(0.04)  # for each mm of slip
+Numbers = Mapping[str, float]  # the inputs of a case, by name
 PR_SET_PDEATHSIG = 1  # of Linux's prctl
 PAYLOAD = PayloadBox("quick_connect_interface_link", (0.12, 0.08, 0.2), (0.23, 0.0, -0.1))  # in the gripper
 
@@ -74,7 +77,7 @@ PAYLOAD = PayloadBox("quick_connect_interface_link", (0.12, 0.08, 0.2), (0.23, 0
 class SimulatedCase:
     """The simulator of a case, its files in `folder`."""
 
-    def __init__(self, campaign: Campaign, numbers: Mapping[str, float], seed: tuple[int, ...], folder: Path):
+    def __init__(self, campaign: Campaign, numbers: Numbers, seed: tuple[int, ...], folder: Path):
         random = np.random.default_rng(seed)
         self.campaign, self.numbers, self._seed = campaign, numbers, seed
         sensor = load_sensor(campaign.sensor)
@@ -95,10 +98,13 @@ class SimulatedCase:
         return {name: DescribedLidar(pose, self.sensor) for name, pose in poses.items()}
 
     @cached_property
+    def model(self) -> RobotModel:
+        return parse_urdf(self.simulator.nominal_description)
+
+    @cached_property
     def footprint_from_base(self) -> np.ndarray:
         profile = self.simulator.profile
-        model = parse_urdf(self.simulator.nominal_description)
-        return link_transform(model, {}, profile.base_frame, profile.footprint_frame)
+        return link_transform(self.model, {}, profile.base_frame, profile.footprint_frame)
 
     @cached_property
     def aligned(self) -> LidarPoses:
@@ -106,12 +112,13 @@ class SimulatedCase:
         as places are left (`num_places` counts them)."""
         name = self.campaign.methods["alignment"]
         method = alignment_of(name, self.described, self.body)
-        result, takes_places = self._solved(method, "alignment"), hasattr(alignment_method(name), "new_place")
-        while result.refusals and self.num_places < self.numbers["recording.places"] and takes_places:
+        result = solved(method, self.scans("alignment"))
+        places = self.numbers["recording.places"] if hasattr(alignment_method(name), "new_place") else 1
+        while result.refusals and self.num_places < places:
             self.simulator.move_base(from_xyz_rpy((0, 0, 0), (0, 0, self.num_places * TURN)))
             self.num_places += 1
             method.new_place()
-            result = self._solved(method, "alignment")
+            result = solved(method, self.scans("alignment"))
         return result
 
     @cached_property
@@ -122,27 +129,24 @@ class SimulatedCase:
         if aligned.refusals:
             return None
         lidars = placed(self.described, aligned.base_from_lidar)
-        return self._solved(LidarFloor(name, lidars, self.footprint_from_base, self.body, aligned.known), "floor")
+        method = LidarFloor(name, lidars, self.footprint_from_base, self.body, aligned.known)
+        return solved(method, self.scans("floor"))
 
     @cached_property
     def mounts(self) -> MountsResult | None:
         """The lidar extrinsics from the arm poses of the collection's plan; None if the alignment was refused."""
-        aligned, simulator = self.aligned, self.simulator
+        aligned, profile, joints = self.aligned, self.simulator.profile, self.simulator.joints
         if aligned.refusals:
             return None
-        profile, joints = simulator.profile, simulator.joints
-        model = parse_urdf(simulator.nominal_description)
-        robot = MountedRobot(model, profile)
+        robot = MountedRobot(self.model, profile)
         settings = mount_settings(self.sensor.range_noise, sensor=self.sensor, profile=profile)
-        grids = load_settings("mounts", "mounts", {}, 1.0, profile.commanded_limits(model), profile=profile).grids
-        samples = []
+        grids, samples = self._grids("mounts", "mounts"), []
         for number, values in enumerate(itertools.product(*grids.values())):
             pose = {profile.commands[joint]: value for joint, value in zip(grids, values, strict=True)}
             joints.place(pose)
-            clouds = {
-                name: return_columns(cloud) for name, cloud in _pooled(self.scans("mounts", robot.nominal)).items()
-            }
-            positions = profile.joint_positions(model, pose)
+            seen = _pooled(self.scans("mounts", robot.nominal))
+            clouds = {name: return_columns(cloud) for name, cloud in seen.items()}
+            positions = profile.joint_positions(self.model, pose)
             samples.append(robot.sample(f"pose {number}", positions, clouds, tuple(profile.offset_joints)))
         joints.place({name: value for name, value in profile.stowed.items() if name in joints.ranges})
         return calibrate_mounts(robot.surfaces, samples, robot.nominal, aligned.known, settings)
@@ -153,16 +157,15 @@ class SimulatedCase:
         aligned, floor, simulator = self.aligned, self.floor, self.simulator
         if floor is None or floor.refusals:
             return None
-        profile, model = simulator.profile, parse_urdf(simulator.nominal_description)
-        path = find_shared("config", SETTINGS_NAME, ".yaml")
-        grids = load_settings(path, "demo", {}, 1.0, profile.commanded_limits(model), profile=profile).grids
+        profile, path = simulator.profile, find_shared("config", SETTINGS_NAME, ".yaml")
         found = aligned.to_first, floor.footprint_from_base
         recorder = BodyDatasetRecorder(simulator, aligned.known, found, self._tick)
+        grids = self._grids(path, "demo")
         values = [grids[joint] for joint in profile.planned_names]
         with scratch_folder() as folder:
             recorder.record(folder, [*itertools.product(*values)], int(self.numbers["recording.body_shape_frames"]))
             dataset = read_dataset(Path(folder))
-            body = RobotBody(model, dataset.footprint_from_base_link, profile)
+            body = RobotBody(self.model, dataset.footprint_from_base_link, profile)
             try:
                 shape = fit_dataset(dataset, body, fit_settings(path)).model
             except Refused as refused:
@@ -171,8 +174,8 @@ class SimulatedCase:
         protrusions, ratios = np.array(rows["shape"]).T
         random = np.random.default_rng((*self._seed, POSES_BETWEEN))
         ends = [min(each) for each in values], [max(each) for each in values]
-        between = [dict(zip(profile.planned_names, map(float, pose), strict=True))
-                   for pose in random.uniform(*ends, (POSES_BETWEEN, len(values)))]  # fmt: skip
+        poses = random.uniform(*ends, (POSES_BETWEEN, len(values))).tolist()
+        between = [dict(zip(profile.planned_names, pose, strict=True)) for pose in poses]
         return {
             "accepted": True, "refusals": "", "protrusion_mm": 1e3 * float(protrusions.max()),
             "between_mm": 1e3 * recorder.protrusion_between(shape, between), "area_ratio": float(ratios.max()),
@@ -198,8 +201,10 @@ class SimulatedCase:
             self._tick += 1
             yield {name: returns_of(scan) for name, scan in scans.items()}
 
-    def _solved(self, method: Any, stage: str) -> Any:
-        return solved(method, self.scans(stage))
+    def _grids(self, settings: str | Path, plan: str) -> Mapping[str, Any]:
+        profile = self.simulator.profile
+        limits = profile.commanded_limits(self.model)
+        return load_settings(settings, plan, {}, 1.0, limits, profile=profile).grids
 
     def rewind(self) -> None:
         self._tick = 0
@@ -215,9 +220,8 @@ def run_case(campaign: Campaign, index: int, folder: Path | None = None) -> dict
 
 
 def run_numbers(
-    campaign: Campaign, numbers: Mapping[str, float], seed: tuple[int, ...], folder: Path | None = None,
-    with_nodes: bool = False,
-) -> dict[str, Any]:  # fmt: skip
+    campaign: Campaign, numbers: Numbers, seed: tuple[int, ...], folder: Path | None = None, with_nodes: bool = False
+) -> dict[str, Any]:
     """Return the record of the case of these inputs; `seed` decides all that they leave open."""
     began = time.process_time()
     with scratch_folder() as scratch:
@@ -226,9 +230,7 @@ def run_numbers(
         record = {f"input.{name}": value for name, value in numbers.items()} | _solved(case)
         record |= {"status": "done", "message": "", "seconds": time.process_time() - began}
         if with_nodes and case.num_places == 1:  # a node takes one place
-            results = {"alignment": case.aligned}
-            if "floor" in campaign.stages:
-                results["floor"] = case.floor
+            results = {"alignment": case.aligned} | ({"floor": case.floor} if "floor" in campaign.stages else {})
             record |= through_nodes(campaign, numbers, case.setup, results, place)
         if folder is not None:
             draw(case, folder / "clouds.png")
@@ -265,9 +267,8 @@ def _solved(case: SimulatedCase) -> dict[str, Any]:
 
 
 def _judged_lidars(
-    stage: str, result: Any, true: Mapping[str, np.ndarray], poses: Mapping[str, np.ndarray],
-    covariance: np.ndarray | None,
-) -> dict[str, Any]:  # fmt: skip
+    stage: str, result: Any, true: Mapping, poses: Mapping, covariance: np.ndarray | None
+) -> dict[str, Any]:
     """Return how the `poses` (4, 4) of lidars by name, with their `covariance` (6 n, 6 n), compare with the `true`
     ones: as of `_judged`, the largest error, and each lidar's."""
     off = np.array([log(true[name] @ inverse(pose)) for name, pose in poses.items()])
@@ -311,17 +312,14 @@ def _judged(stage: str, result: Any, off: np.ndarray, covariance: np.ndarray | N
 
 
 def _consistency(off: np.ndarray, covariance: np.ndarray | None) -> dict[str, float | None]:
-    """Return NEES per degree of freedom, and sigmas, of an error (N,); None without a covariance, as from some
-    methods."""
+    """Return NEES per degree of freedom, and sigmas, of an error (N,); None without a covariance."""
     if covariance is None or not np.isfinite(covariance).all() or (np.diag(covariance) <= 0).any():
         return {"nees": None, "sigmas": None}
     of_all = nees(off, covariance)
     return {"nees": of_all, "sigmas": float(np.sqrt(of_all * len(off)))}
 
 
-def _setup(
-    campaign: Campaign, sensor: Sensor, numbers: Mapping[str, float], random: np.random.Generator, folder: Path
-) -> SimulationSetup:
+def _setup(campaign: Campaign, sensor: Sensor, numbers: Numbers, random: Generator, folder: Path) -> SimulationSetup:
     room = {name.partition(".")[2]: value for name, value in numbers.items() if name.startswith("room.")}
     yaw = np.radians(room.pop("yaw_deg"))
     room |= {name: int(room[name]) for name in ("furniture", "people")}
@@ -356,17 +354,14 @@ def _setup(
     )  # fmt: skip
 
 
-def _joints_off(
-    setup: SimulationSetup, numbers: Mapping[str, float], random: np.random.Generator
-) -> dict[str, PoseError]:
+def _joints_off(setup: SimulationSetup, numbers: Numbers, random: Generator) -> dict[str, PoseError]:
     """Return errors of the joints that hold the surfaces, one sigma per axis, and of the zeros of `offset_joints`."""
     distance, angle = 1e-3 * numbers["robot.links_mm"], np.radians(numbers["robot.links_deg"])
     shift, turn = 1e-3 * numbers["robot.zeros_mm"], np.radians(numbers["robot.zeros_deg"])
     found: dict[str, PoseError] = {}
     if not any((distance, angle, shift, turn)):
         return found
-    profile = setup.profile
-    model = parse_urdf(setup.nominal_description)
+    profile, model = setup.profile, parse_urdf(setup.nominal_description)
     if distance or angle:
         robot = MountedRobot(model, profile)
         bearing = {joint.child for link in profile.lidar_links(model) for joint in model.chain(link)}
@@ -385,7 +380,7 @@ def _joints_off(
     return found
 
 
-def _pose_error(random: np.random.Generator, distance: float, angle: float) -> PoseError:
+def _pose_error(random: Generator, distance: float, angle: float) -> PoseError:
     directions = random.normal(size=(2, 3))
     directions /= np.linalg.norm(directions, axis=1, keepdims=True)
     return PoseError(tuple(distance * directions[0]), tuple(angle * directions[1]))
@@ -403,10 +398,9 @@ def draw(case: SimulatedCase, path: Path) -> None:
     case.rewind()
     scans = _pooled(itertools.islice(case.scans("alignment"), DRAWN_PAIRS))
     points = {name: coordinates(own) for name, own in scans.items()}
-    described = {name: lidar.base_from_lidar for name, lidar in case.described.items()}
-    after = {"left": described["left"]}
-    after |= {name: described["left"] @ pose for name, pose in case.aligned.to_first.items()}
-    before = {name: described[name] for name in after}
+    left = case.described["left"].base_from_lidar
+    after = {"left": left} | {name: left @ pose for name, pose in case.aligned.to_first.items()}
+    before = {name: case.described[name].base_from_lidar for name in after}
     picture = clouds_before_and_after(placed(points, before), placed(points, after))
     write_atomic(path, lambda stream: stream.write(picture))
 

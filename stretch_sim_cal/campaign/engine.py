@@ -56,6 +56,7 @@ DONE = "done"  # the status of a case that was computed
 GONE = "the scheduler was lost ({}); finished cases are kept: run the same command again"
 KILLED = "the computation of cases was ended"
 MOST_TOLD = 4000  # characters of the last output of a crashed process
+CORES = len(os.sched_getaffinity(0))  # that this process may use
 
 
 class CannotCompute(RunFailure):
@@ -96,9 +97,8 @@ class CaseProcess:
         self._end()
         if self._killed:  # so this is no result
             raise RunFailure(KILLED)
-        how = f"signal {-code}" if code < 0 else f"exit code {code}"
-        failed = {"index": index, "status": "crashed", "message": f"its process was ended by {how}"}
-        return failed | {"traceback": self._logged()}
+        message = f"its process was ended by {f'signal {-code}' if code < 0 else f'exit code {code}'}"
+        return {"index": index, "status": "crashed", "message": message, "traceback": self._logged()}
 
     def kill(self) -> None:
         """Let nothing more be computed, nor what another thread computes here: its `run` raises `RunFailure`."""
@@ -181,10 +181,8 @@ class Results:
                 name = known["data"]["name"]
                 raise InputError(f"{folder}: contains cases of campaign '{name}' that this one does not have; {other}")
             if known["code"] != campaign.code:
-                raise InputError(
-                    f"{folder}: its cases were computed by code {known['code']}, this is {campaign.code}; continue "
-                    f"with that, or {other}"
-                )
+                code = f"its cases were computed by code {known['code']}, this is {campaign.code}"
+                raise InputError(f"{folder}: {code}; continue with that, or {other}")
         elif self.cases.exists():
             raise InputError(f"{folder}: has no {DEFINITION}, so its cases are unknown; {other}")
         self.cases.mkdir(parents=True, exist_ok=True)
@@ -205,11 +203,9 @@ class Results:
         os.close(self._lock)
 
     def indices(self) -> set[int]:
-        tables = [_read_part(part, ["index", "status"]).to_pydict() for part in parts_of(self.folder)]
-        return {
-            index for table in tables for index, status in zip(table["index"], table["status"], strict=True)
-            if status == DONE or not self._again
-        }  # fmt: skip
+        """Return the cases that need not be computed."""
+        rows = [row for part in parts_of(self.folder) for row in _read_part(part, ["index", "status"]).to_pylist()]
+        return {row["index"] for row in rows if row["status"] == DONE or not self._again}
 
     def add(self, record: dict[str, Any]) -> None:
         """Keep a record, and write those that wait for it since `FLUSH` s."""
@@ -356,7 +352,7 @@ def run(
         workers, looked = count_workers(), time.monotonic()
         waiting = as_completed(submit(WAITING_PER_WORKER * max(workers, 1)), loop=client.loop)
         while not waiting.is_empty():
-            batch = _next_batch(waiting, FLUSH)
+            batch = _next_batch(waiting)
             for record in records_of(batch):
                 results.add(record)
                 tell(record)
@@ -377,9 +373,9 @@ def run(
         results.flush()
 
 
-def _next_batch(waiting: as_completed, seconds: float) -> list[Future]:
-    """Return the futures that have ended by now, or else within some seconds."""
-    until = time.monotonic() + seconds
+def _next_batch(waiting: as_completed) -> list[Future]:
+    """Return the futures that have ended by now, or else within `FLUSH` s."""
+    until = time.monotonic() + FLUSH
     while not (waiting.has_ready() or waiting.is_empty()) and time.monotonic() < until:
         with waiting.thread_condition:
             waiting.thread_condition.wait(0.1)
@@ -395,8 +391,3 @@ def _answered(client: Client, ask: Callable[[], Awaitable[Any]]) -> Any:
         return client.sync(ask, callback_timeout=ANSWERED_WITHIN)
     except TimeoutError as error:
         raise TimeoutError(f"no answer within {ANSWERED_WITHIN:g} s") from error
-
-
-def local_workers(asked: int | None) -> int:
-    """Return how many workers a local cluster has: as many as asked for, or one per core that this process may use."""
-    return asked or len(os.sched_getaffinity(0))

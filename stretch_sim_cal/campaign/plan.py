@@ -5,7 +5,7 @@ import hashlib
 import inspect
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
@@ -71,8 +71,7 @@ INPUTS = {
 AXES = 64  # of the sequence that inputs are drawn from: room for new ones
 TOOLS = tuple(f"eoa_wrist_dw4_tool_{name}" for name in ("calibration", "nil", "pg4", "sg4", "sg4_v2", "tablet"))
 """The vendor's tools, from 1 on."""
-OF_THE_STRETCH = ("robot.payload", "robot.tool")
-"""Inputs that another robot does not have."""
+OF_THE_STRETCH = ("robot.payload", "robot.tool")  # inputs that another robot does not have
 
 QUANTITIES = {
     "alignment.translation_mm": "lidar to lidar, translation / mm",
@@ -95,15 +94,12 @@ QUANTITIES = {
 OF_LIDARS = ("alignment", "mounts", "drive")
 """Stages that have a result of each lidar: to the left one, on the robot, and against its wheels."""
 STAGES = ("alignment", "floor", "mounts", "body_shape", "drive")
-"""The stages in their order."""
 STAGE_LISTS = [["alignment"]] + [["alignment", "floor", *last] for last in ([], ["mounts"], ["drive"], ["body_shape"])]
 METHODS = {"alignment": methods.DEFAULT_ALIGNMENT_METHOD, "floor": methods.DEFAULT_FLOOR_METHOD}
 """The default methods of the default stages."""
 WRONG = 4.0
-"""An accepted result further off is wrong: as rare, if the covariance is right, as so many standard deviations of a
-single number."""
-NOT_IN_CASES = ("commands", "ros", "studies")
-"""Packages that no case is computed by."""
+"""Standard deviations of a single number that are as rare as the error of an accepted result that is just wrong."""
+NOT_IN_CASES = ("commands", "ros", "studies")  # packages that no case is computed by
 QUANTILES: dict[str, tuple[int | None, Callable[..., float]]] = {
     "constant": (1, lambda p, value: value),
     "uniform": (2, lambda p, low, high: low + p * (high - low)),
@@ -169,7 +165,8 @@ class Distribution:
     @property
     def extent(self) -> tuple[float, float]:
         ends = [self.at(0.0), self.at(np.nextafter(self.share, 0.0)), *(self.numbers if self.kind == "choice" else ())]
-        return min(ends + [0.0] * (self.share < 1)), max(ends + [0.0] * (self.share < 1))
+        ends += [0.0] * (self.share < 1)
+        return min(ends), max(ends)
 
 
 @dataclass(frozen=True)
@@ -232,7 +229,7 @@ class Campaign:
         if "drive" in stages and profile_called(found.robot).base is None:
             raise InputError(f"{source}: stages: drive: {found.robot} has no 'base:', so it does not drive; add it")
         validate.mapping(data.get("methods"), set(METHODS), f"{source}: methods")
-        object.__setattr__(found, "methods", METHODS | dict(found.methods))
+        found = replace(found, methods=METHODS | dict(found.methods))
         try:
             for stage in METHODS:
                 found._method(stage)
@@ -259,8 +256,7 @@ class Campaign:
     @property
     def quantities(self) -> dict[str, str]:
         """The stage of each of `QUANTITIES` that the campaign finds, by name."""
-        stages = {name: name.partition(".")[0] for name in QUANTITIES}
-        return {name: stage for name, stage in stages.items() if stage in self.stages}
+        return {name: stage for name in QUANTITIES if (stage := name.partition(".")[0]) in self.stages}
 
     @property
     def freedom(self) -> dict[str, int]:

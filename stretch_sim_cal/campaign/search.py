@@ -4,11 +4,10 @@ An evolution strategy (CMA-ES: Hansen, "The CMA Evolution Strategy: A Tutorial",
 the unit cube that the campaign's distributions are drawn from: every case it tries is one that the campaign may draw.
 """
 
-import contextlib
 import json
 import queue
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -43,9 +42,8 @@ def search(
     worst: dict[str, Any] = {"wrongness": -1.0}
     number, strategy = 0, None
     key, writing = f"{campaign.key} {campaign.code}", threading.Lock()
-    known = _known(kept, key)
+    known, every = _known(kept, key), [CaseProcess() for _ in range(workers)]
     processes: queue.SimpleQueue[CaseProcess] = queue.SimpleQueue()
-    every = [CaseProcess() for _ in range(workers)]
     for each in every:
         processes.put(each)
 
@@ -67,33 +65,27 @@ def search(
                 stream.write(line)
         return record
 
-    with ThreadPoolExecutor(workers) as pool, _ending(every):
-        while number < evaluations:
-            if strategy is None or strategy.stop():  # converged, or nothing is accepted there: start over
-                options = {"bounds": [MARGIN, 1.0 - MARGIN], "seed": seed + 1 + number, "verbose": -9}
-                strategy = cma.CMAEvolutionStrategy([0.5] * len(varied), START_SPREAD, options)
-            asked = strategy.ask()[: evaluations - number]
-            scores = []
-            for record in pool.map(tried, enumerate(asked, number)):
-                scores.append(wrongness(record, campaign.freedom))
-                tell(record, scores[-1])
-                if scores[-1] > worst["wrongness"]:
-                    worst = record | {"wrongness": scores[-1]}
-            number += len(asked)
-            if len(asked) == strategy.popsize:
-                strategy.tell(asked, [-score for score in scores])
+    with ThreadPoolExecutor(workers) as pool:
+        try:
+            while number < evaluations:
+                if strategy is None or strategy.stop():  # converged, or nothing is accepted there: start over
+                    options = {"bounds": [MARGIN, 1.0 - MARGIN], "seed": seed + 1 + number, "verbose": -9}
+                    strategy = cma.CMAEvolutionStrategy([0.5] * len(varied), START_SPREAD, options)
+                asked = strategy.ask()[: evaluations - number]
+                scores = []
+                for record in pool.map(tried, enumerate(asked, number)):
+                    scores.append(wrongness(record, campaign.freedom))
+                    tell(record, scores[-1])
+                    if scores[-1] > worst["wrongness"]:
+                        worst = record | {"wrongness": scores[-1]}
+                number += len(asked)
+                if len(asked) == strategy.popsize:
+                    strategy.tell(asked, [-score for score in scores])
+        except BaseException:
+            for process in every:  # the pool waits for the cases that are being computed
+                process.kill()
+            raise
     return worst
-
-
-@contextlib.contextmanager
-def _ending(processes: Sequence[CaseProcess]) -> Iterator[None]:
-    """A context that an exception ends without waiting for the cases that are being computed."""
-    try:
-        yield
-    except BaseException:
-        for process in processes:
-            process.kill()
-        raise
 
 
 def _known(kept: Path | None, key: str) -> dict[str, dict[str, Any]]:

@@ -67,10 +67,8 @@ class Cases:
         stages, self.freedom = campaign.stages, campaign.freedom
         self.accepted = {stage: self.column(f"{stage}.accepted") == 1.0 for stage in stages}
         self.sigmas = {stage: self.column(f"{stage}.sigmas") for stage in stages}
-        self.wrong = np.zeros(len(self.index), bool)
-        for stage in stages:
-            with np.errstate(invalid="ignore"):
-                self.wrong |= self.accepted[stage] & contradicts(self.sigmas[stage] ** 2, self.freedom[stage])
+        wrong = [self.accepted[each] & contradicts(self.sigmas[each] ** 2, self.freedom[each]) for each in stages]
+        self.wrong = np.any(wrong, axis=0)
         self.all_accepted = self.computed & np.all([self.accepted[stage] for stage in stages], axis=0)
         self.within = self.below_limits()
         self.good = self.all_accepted & self.within & ~self.wrong
@@ -87,12 +85,8 @@ class Cases:
 
     def below_limits(self, beginning: str = "") -> np.ndarray:
         """Return which cases (N,), refused or not, are within the limits whose names begin so."""
-        within = self.computed.copy()
-        for name, limit in self.campaign.limits.items():
-            if name.startswith(beginning):
-                with np.errstate(invalid="ignore"):
-                    within &= self.column(name) <= limit
-        return within
+        limits = {name: limit for name, limit in self.campaign.limits.items() if name.startswith(beginning)}
+        return np.all([self.computed, *(self.column(name) <= limit for name, limit in limits.items())], axis=0)
 
     def __len__(self) -> int:
         return len(self.index)
@@ -115,14 +109,12 @@ def statement(campaign: Campaign, table: pa.Table) -> dict[str, Any]:
             bounds = {key: quantile_bounds(values, level, campaign.confidence) for key, level in levels.items()}
             said = {"label": QUANTITIES[name], "limit": campaign.limits.get(name), "cases": len(values)}
             quantities[name] = said | {"worst": float(values.max())} | bounds
-    honesty = {}
+    honesty: dict[str, dict[str, float]] = {}
     for stage, freedom in cases.freedom.items():
         nees = cases.of_results(f"{stage}.nees", stage)
         if len(nees := nees[np.isfinite(nees)]):
-            beyond = float((chi2.cdf(nees * freedom, freedom) > 0.95).mean())
-            honesty[stage] = {
-                "mean_nees_over_freedom": float(nees.mean()), "cases": len(nees), "beyond_95_percent": beyond,
-            }  # fmt: skip
+            honesty[stage] = {"mean_nees_over_freedom": float(nees.mean()), "cases": len(nees)}
+            honesty[stage]["beyond_95_percent"] = float((chi2.cdf(nees * freedom, freedom) > 0.95).mean())
     seconds = cases.column("seconds")[cases.computed]
     return {
         "campaign": campaign.name, "key": campaign.key, "code": campaign.code, "cases": total, "shown": bool(shown),
@@ -146,7 +138,7 @@ def statement(campaign: Campaign, table: pa.Table) -> dict[str, Any]:
 
 
 def _lidars(cases: Cases) -> dict[str, dict[str, dict[str, float]]]:
-    """Return the medians and the worst of the accepted results' errors by stage and lidar, of stages with several."""
+    """Return medians and largest of the accepted results' errors by stage and lidar, of stages with several lidars."""
     found: dict[str, dict[str, dict[str, float]]] = {}
     for stage in filter(OF_LIDARS.__contains__, cases.campaign.stages):
         rows = cases.table[f"{stage}.lidars"].filter(cases.accepted[stage] & cases.computed).to_pylist()
@@ -201,8 +193,8 @@ def worst(cases: Cases) -> list[dict[str, Any]]:
     for stage in cases.campaign.stages:
         rare = as_rare_as(np.nan_to_num(cases.sigmas[stage]) ** 2, cases.freedom[stage])
         over = np.fmax(over, np.where(cases.accepted[stage], rare / WRONG, 0.0))
-    rank = np.where(cases.wrong, 3e6, 0.0) + np.where(~cases.computed, 2e6, 0.0) + np.where(
-        cases.all_accepted, np.where(cases.within, 0.0, 1e6), 5e5) + over  # fmt: skip
+    accepted = np.where(cases.within, 0.0, 1e6)
+    rank = 3e6 * cases.wrong + 2e6 * ~cases.computed + np.where(cases.all_accepted, accepted, 5e5) + over
     what = np.select(
         [cases.wrong, ~cases.computed, ~cases.all_accepted, cases.within],
         ["accepted, wrong", cases.status, "refused", "good"], "beyond the limits",
@@ -275,9 +267,8 @@ def _nees_plot(cases: Cases) -> bytes:
     for axis, stage in zip(axes[0], stages, strict=True):
         squares = cases.of_results(f"{stage}.sigmas", stage) ** 2
         freedom = cases.freedom[stage]
-        end = chi2.ppf(0.9999, freedom)
-        edges = np.linspace(0, end, 30)
-        axis.hist(np.minimum(squares, end), edges, density=True, color="#9ec5e8", label=f"{len(squares)} cases")
+        edges = np.linspace(0, chi2.ppf(0.9999, freedom), 30)
+        axis.hist(np.minimum(squares, edges[-1]), edges, density=True, color="#9ec5e8", label=f"{len(squares)} cases")
         axis.plot(edges, chi2.pdf(edges, freedom), color="#2b2b2b", label=f"chi square, {freedom} dof")
         axis.set(xlabel=f"{stage}: squared error over the covariance\n(last bar: all beyond)", ylabel="density")
         axis.legend(fontsize=8)
@@ -297,9 +288,8 @@ def compare(campaigns: tuple[Campaign, Campaign], tables: tuple[pa.Table, pa.Tab
         # An input that is newer than a campaign's cases has no value there.
         gone = one.column(name)[first][computed] - other.column(name)[second][computed]
         if np.abs(gone[np.isfinite(gone)]).max(initial=0.0) > 1e-9:
-            raise InputError(
-                f"the two campaigns draw different cases: {name} differs; give campaigns with equal inputs and seed"
-            )
+            differs = f"the two campaigns draw different cases: {name} differs"
+            raise InputError(f"{differs}; give campaigns with equal inputs and seed")
     good = one.good[first], other.good[second]
     only_first, only_second = int((good[0] & ~good[1]).sum()), int((good[1] & ~good[0]).sum())
     discordant = only_first + only_second
@@ -309,9 +299,8 @@ def compare(campaigns: tuple[Campaign, Campaign], tables: tuple[pa.Table, pa.Tab
         "mcnemar_p": float(binomtest(only_first, discordant).pvalue) if discordant else 1.0,
         "wrong": [int(one.wrong[first].sum()), int(other.wrong[second].sum())], "quantities": {},
     }  # fmt: skip
-    for name, stage in campaigns[0].quantities.items():
-        if name not in campaigns[1].quantities:
-            continue
+    for name in filter(campaigns[1].quantities.__contains__, campaigns[0].quantities):
+        stage = campaigns[0].quantities[name]
         both = one.accepted[stage][first] & other.accepted[stage][second]
         errors = one.column(name)[first][both], other.column(name)[second][both]
         if len(errors[0]) < 2 or np.array_equal(*errors):

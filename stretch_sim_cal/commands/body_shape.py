@@ -1,5 +1,4 @@
-"""`fit_body_shape_model`: fits the body shape to a collected dataset, writes the model file
-and a picture, and reports."""
+"""`fit_body_shape_model`: fits the body shape to a collected dataset, writes the model file and a picture, reports."""
 
 import argparse
 import itertools
@@ -10,13 +9,9 @@ from typing import Any
 import numpy as np
 
 from stretch_sim_cal import command
+from stretch_sim_cal.calibration.body import model as models
 from stretch_sim_cal.calibration.body.evidence import BodyEvidence
-from stretch_sim_cal.calibration.body.model import (
-    PUBLISHED_AXES,
-    BodyShapeModel,
-    default_file_name,
-    save_body_shape_model,
-)
+from stretch_sim_cal.calibration.body.model import PUBLISHED_AXES, BodyShapeModel
 from stretch_sim_cal.calibration.body.settings import FIT, find_settings, fit_settings
 from stretch_sim_cal.calibration.body.shape import PoseEvidence
 from stretch_sim_cal.calibration.finding import coded
@@ -24,6 +19,7 @@ from stretch_sim_cal.commands.described import source_of
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.files import write_atomic
 from stretch_sim_cal.harness.fitted_body import FittedBody, RobotBody, fit_dataset
+from stretch_sim_cal.harness.pages import text_lines
 from stretch_sim_cal.recording.dataset import Dataset, read_dataset
 from stretch_sim_cal.robot.description import load_model
 from stretch_sim_cal.robot.profile import profile_called
@@ -52,15 +48,14 @@ def run(args: argparse.Namespace, outcome: dict[str, Any]) -> int:
         )
     if dataset.further_lidars not in ((), tuple(profile.further)):
         raise InputError(
-            f"{dataset.directory}: was recorded by lidars {', '.join(dataset.further_lidars)} beside left and "
-            "right, which "
-            f"{profile.name} does not have; give the robot's profile with --robot"
+            f"{dataset.directory}: was recorded by lidars {', '.join(dataset.further_lidars)} beside left and right, "
+            f"which {profile.name} does not have; give the robot's profile with --robot"
         )
     model = load_model(source_of(source), mesh_folders=profile.description.packages)
     fitted = fit_dataset(dataset, RobotBody(model, dataset.footprint_from_base_link, profile), settings)
     model, seen = fitted.model, fitted.seen
-    out = args.out or Path(default_file_name(settings.shape.method))
-    save_body_shape_model(model, out)
+    out = args.out or Path(models.default_file_name(settings.shape.method))
+    models.save_body_shape_model(model, out)
     if args.plot:
         png = picture(model, fitted.evidence, seen)
         write_atomic(args.plot, lambda file: file.write(png))
@@ -73,37 +68,26 @@ def report(args, settings: Path, out: Path, dataset: Dataset, fitted: FittedBody
     fit, seen = fitted.fit, fitted.seen
     for line in fitted.warnings:
         command.warn(line)
-    rows: list[dict[str, Any]] = [
+    rows = [
         {"id": sample.id, "file": sample.file.name, "commanded": sample.commanded,
          "protrusion_mm": 1e3 * float(protrusion), "area": float(area)}
         for sample, protrusion, area in zip(dataset.samples, fit.protrusions, fit.areas, strict=True)
     ]  # fmt: skip
-    model, lines = fit.model, []
+    model, between = fit.model, fit.protrusion_between
+    sizes = [len(model.arm_extensions), len(model.wrist_yaws)]
     answer = {
-        "file": str(out),
-        "settings": str(settings),
-        "shape_fitting_method": model.shape_fitting_method,
-        "grid": [len(model.arm_extensions), len(model.wrist_yaws)],
-        "samples": rows,
-        "max_protrusion_mm": max(row["protrusion_mm"] for row in rows),
-        "protrusion_between_mm": None if fit.protrusion_between is None else 1e3 * fit.protrusion_between[1],
+        "file": str(out), "settings": str(settings), "shape_fitting_method": model.shape_fitting_method, "grid": sizes,
+        "samples": rows, "max_protrusion_mm": 1e3 * float(max(fit.protrusions)),
+        "protrusion_between_mm": None if between is None else 1e3 * between[1],
         "seen_moved_mm": None if seen is None or seen.registration is None else 1e3 * seen.registration.reach,
         "payloads": [] if seen is None else [link for link, _ in seen.payloads.values()],
         "warnings": fitted.warnings,
-    }
-    for row in rows:
-        pose = ", ".join(f"{joint} {value:.2f}" for joint, value in row["commanded"].items())
-        lines.append(f"{row['file']}: {pose}: protrusion {row['protrusion_mm']:.3f} mm, area {row['area']:.4f} m^2")
-    if fit.protrusion_between is not None:
-        before, after = (1e3 * value for value in fit.protrusion_between)
-        lines.append(f"between the grid points: protrusion {after:.3f} mm ({before:.1f} mm with the smallest shapes)")
-    grid = f"{len(model.arm_extensions)} extensions x {len(model.wrist_yaws)} yaws"
+    }  # fmt: skip
+    grid = "{} extensions x {} yaws".format(*sizes)
     if model.axes != PUBLISHED_AXES:
-        sizes = zip(model.axes, (len(model.arm_extensions), len(model.wrist_yaws)), strict=False)
-        grid = " x ".join(f"{size} values of {joint}" for joint, size in sizes) or "one shape"
-    command.show(
-        args, answer, [*lines, f"wrote {out}: {model.shape_fitting_method}, {grid}; settings of {settings}"], 2
-    )
+        values = zip(sizes, model.axes, strict=False)
+        grid = " x ".join(f"{size} values of {joint}" for size, joint in values) or "one shape"
+    command.show(args, answer, text_lines("fitted_body", found=answer, between=between, grid=grid), 2)
 
 
 def picture(model: BodyShapeModel, evidence: Sequence[PoseEvidence], seen: BodyEvidence | None = None) -> bytes:
@@ -133,6 +117,4 @@ def picture(model: BodyShapeModel, evidence: Sequence[PoseEvidence], seen: BodyE
 
 def _some(values: set[float], most: int) -> list[float]:
     ordered = sorted(values)
-    if len(ordered) <= most:
-        return ordered
-    return [ordered[i] for i in np.linspace(0, len(ordered) - 1, most).round().astype(int)]
+    return [ordered[i] for i in np.linspace(0, len(ordered) - 1, min(most, len(ordered))).round().astype(int)]

@@ -8,7 +8,7 @@ import argparse
 import contextlib
 import json
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -16,33 +16,18 @@ from typing import Any
 
 import numpy as np
 
+from stretch_sim_cal.calibration import methods
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile, default_robot_id
 from stretch_sim_cal.calibration.checks import check_lidars
-from stretch_sim_cal.calibration.methods import (
-    ALIGNMENT_METHODS_HELP,
-    DEFAULT_ALIGNMENT_METHOD,
-    DEFAULT_FLOOR_METHOD,
-    FLOOR_METHODS_HELP,
-    alignment_method,
-    floor_method,
-)
 from stretch_sim_cal.calibration.mounts.file import left_pose
 from stretch_sim_cal.calibration.observations import Observations
-from stretch_sim_cal.calibration.pipeline import Stage, alignment_of, placed, together
+from stretch_sim_cal.calibration.pipeline import Clouds, Stage, alignment_of, placed, together
 from stretch_sim_cal.calibration.summaries import plain
 from stretch_sim_cal.collection import stages as shared
 from stretch_sim_cal.command import only_with, warn
+from stretch_sim_cal.commands import recorded
 from stretch_sim_cal.commands.described import source_of
-from stretch_sim_cal.commands.recorded import (
-    Source,
-    add_recording_arguments,
-    open_source,
-    recorded_kinds,
-    recorded_names,
-    taken_sensors,
-    topics_and_frames,
-    with_defaults,
-)
+from stretch_sim_cal.commands.recorded import Source
 from stretch_sim_cal.errors import InputError, Refused
 from stretch_sim_cal.geometry.transforms import inverse
 from stretch_sim_cal.recording.joint_states import seen_poses, still_poses
@@ -59,105 +44,105 @@ EXAMPLE = "stretch-sim-cal calibrate my_recording --out dual_lidar_calibration.y
 DEFAULT_SAMPLES = {
     "alignment": ALIGN.option("num_samples").default, "floor": FLOOR.option("num_samples").default, "drive": 10,
 }  # fmt: skip
+OTHER_OPTIONS = ("only", "method", "floor_method")
+POSE_SAMPLES = 5  # pairs of clouds in each arm pose
+BEYOND_REACH = 0.1  # m beyond a robot's reach from its lidars within which returns are kept
+SCAN_PERIOD = 0.1  # s, of lidars that no sensor file describes
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add(
-        "recording", type=Path, nargs="+",
+    add("recording", type=Path, nargs="+",
         help="a rosbag2 folder, or a single .mcap or .db3 file; from several, between which the robot was moved or "
-        "turned, the alignment uses all, and the floor from the first",
-    )  # fmt: skip
+        "turned, the alignment uses all, and the floor from the first")  # fmt: skip
     add("--out", type=Path, required=True, metavar="FILE", help="calibration file to write or to update")
     add("--only", choices=("alignment", "floor"), help="only one of the two; floor needs an alignment in FILE")
     add("--report", type=Path, metavar="DIR", help="write an HTML report into this folder")
-    add(
-        "--num-samples", type=int,
+    add("--num-samples", type=int,
         help="pairs of clouds to use (default: 100 for alignment, 30 for floor, 5 in each arm pose with --mounts, 10 "
-        "at each stop with --drive)",
-    )  # fmt: skip
-    add_recording_arguments(parser)
+        "at each stop with --drive)")  # fmt: skip
+    recorded.add_recording_arguments(parser)
     add(
         "--accept", nargs=2, type=float, metavar=("MM", "DEG"),
         help="largest accepted standard deviations of lidar to lidar (default: the profile's, or 5 mm and 0.1 deg)",
     )  # fmt: skip
-    add("--method", help=f"alignment method; {ALIGNMENT_METHODS_HELP}")
-    add("--floor-method", help=f"floor method; {FLOOR_METHODS_HELP}")
+    add("--method", help=f"alignment method; {methods.ALIGNMENT_METHODS_HELP}")
+    add("--floor-method", help=f"floor method; {methods.FLOOR_METHODS_HELP}")
     add("--robot-id", help="robot's ID in the file (default: HELLO_FLEET_ID)")
     add_group(parser, IN_3D, VIEW_OPTIONS)
-    add(
-        "--drive", action="store_true",
+    add("--drive", action="store_true",
         help="the robot drove, with stops of 2 s or more: estimate lidar to lidar, floor, and the lidars relative "
-        "to the "
-        "centre of rotation and the direction of driving",
-    )  # fmt: skip
+        "to the centre of rotation and the direction of driving")  # fmt: skip
     add("--odometry-topic", help="of the wheels' odometry (default: the profile's; with --drive)")
-    add(
-        "--continuous", action="store_true",
-        help="also use scans taken on the move, by the time of each point (with --drive)",
-    )  # fmt: skip
-    add_mounts_arguments(parser)
+    moving = "also use scans taken on the move, by the time of each point (with --drive)"
+    add("--continuous", action="store_true", help=moving)
+    group = parser.add_argument_group("absolute poses of the lidars")
+    group.add_argument("--mounts", action="store_true",
+        help="find each lidar's extrinsics in base_link, from the arm poses in which the joints of the recording "
+        "stand still; it may also be a folder of arm poses, as ros_calibrate_lidar_mounts and "
+        "ros_collect_body_shape_data write it")  # fmt: skip
+    for option in MOUNT_OPTIONS:
+        option.add_to(group)
+
+
+def _check(args: argparse.Namespace) -> None:
+    """Raise `InputError` for an option that cannot be used, or that nothing would read; `accept` becomes m and rad."""
+
+    def takes_one_recording(option: str) -> None:
+        if len(args.recording) > 1:
+            raise InputError(f"{option}: takes one recording, {len(args.recording)} were given")
+
+    if args.num_samples is not None and args.num_samples < 1:
+        raise InputError(f"--num-samples: is {args.num_samples}, at least 1 is needed")
+    if args.accept is not None:
+        millimetres, degrees = args.accept
+        for value, most, unit in ((millimetres, 1e3, "mm"), (degrees, 90.0, "deg")):
+            if not 0 < value <= most:
+                bound = f"at most {most:g} {unit}" if value > most else "greater than zero"
+                raise InputError(f"--accept {millimetres:g} {degrees:g}: {value:g} {unit} must be {bound}")
+        args.accept = 1e-3 * millimetres, float(np.deg2rad(degrees))
+    of_drive = {"odometry_topic": None, "continuous": False}
+    if args.mounts:
+        takes_one_recording("--mounts")
+        views = {option.name: option.default for option in VIEW_OPTIONS}
+        only_with(args, views | {"accept": None}, "alignment and floor")
+        only_with(args, {"drive": False} | of_drive, "a robot that drove, not with --mounts,")
+        only_with(args, dict.fromkeys(OTHER_OPTIONS), "a recording, not with --mounts,")
+        return
+    only_with(args, {option.name: option.default for option in MOUNT_OPTIONS}, "--mounts")
+    if args.drive:
+        takes_one_recording("--drive")
+        only_with(args, dict.fromkeys((*OTHER_OPTIONS, "max_time_difference")), "a standing robot, not with --drive,")
+    else:
+        only_with(args, of_drive, "--drive")
+    if args.only == "floor":
+        takes_one_recording("--only floor")
+        only_with(args, {"method": None, "accept": None}, "--only alignment, or both,")
+    elif args.only == "alignment":
+        only_with(args, {"floor_method": None}, "--only floor, or both,")
+    if args.floor_method is not None:
+        methods.floor_method(args.floor_method)  # an unknown one shows now, not after the alignment
+    if not hasattr(methods.alignment_method(args.method or methods.DEFAULT_ALIGNMENT_METHOD), "new_place"):
+        takes_one_recording(f"--method {args.method}")
 
 
 def run(args: argparse.Namespace) -> int:
     """Calibrate, write the accepted results, and return 0, or 1 if a result was refused."""
-    if args.num_samples is not None and args.num_samples < 1:
-        raise InputError(f"--num-samples: is {args.num_samples}, at least 1 is needed")
-    if len(args.recording) > 1 and (args.mounts or args.only == "floor"):
-        raise InputError(
-            f"{'--mounts' if args.mounts else '--only floor'}: takes one recording, {len(args.recording)} were given"
-        )
-    _given_accept(args)  # bounds that are none show before anything is read
-    of_drive = {"odometry_topic": None, "continuous": False}
+    _check(args)
     if args.mounts:
-        views = {option.name: option.default for option in VIEW_OPTIONS}
-        only_with(args, views | {"accept": None}, "alignment and floor")
-        only_with(args, {"drive": False} | of_drive, "a robot that drove, not with --mounts,")
         return calibrate_mounts(args)
-    only_with(args, {option.name: option.default for option in MOUNT_OPTIONS}, "--mounts")
-    if not args.drive:
-        only_with(args, of_drive, "--drive")
-    elif len(args.recording) > 1:
-        raise InputError(f"--drive: takes one recording, {len(args.recording)} were given")
-    else:
-        only_with(args, dict.fromkeys((*OTHER_OPTIONS, "max_time_difference")), "a standing robot, not with --drive,")
     view = opened(args)
-    if args.only:
-        other, unread = {"alignment": ("floor", ("floor_method",)), "floor": ("alignment", ("method", "accept"))}[
-            args.only
-        ]
-        only_with(args, dict.fromkeys(unread), f"--only {other}, or both,")
-    for method, name in ((alignment_method, args.method), (floor_method, args.floor_method)):
-        if name is not None:
-            method(name)  # an unknown one shows now, not after the alignment
-    if len(args.recording) > 1 and not hasattr(alignment_method(args.method or DEFAULT_ALIGNMENT_METHOD), "new_place"):
-        raise InputError(f"--method {args.method}: takes one recording, {len(args.recording)} were given")
     file = CalibrationFile.load_or_empty(args.out)
     if args.only == "floor" and file.right_to_left is None:
         raise InputError(f"{args.out}: has no alignment of the lidars; run without --only floor first")
     with contextlib.ExitStack() as stack:
         first, *further = [stack.enter_context(Recording(path)) for path in args.recording]
-        source = open_source(args, first)
+        source = recorded.open_source(args, first)
         print(f"lidar poses from {source.frames.source} of {first.path}", file=sys.stderr)
         print("\n".join(sensor_lines(source.signatures)), file=sys.stderr)
         if args.drive:
             return _calibrate_drive(source, file, view)
         return _calibrate_standing(source, file, further, view)
-
-
-def _accepted_up_to(source: Source) -> tuple[float, float] | None:
-    return _given_accept(source.args) or source.profile.accept
-
-
-def _given_accept(args: argparse.Namespace) -> tuple[float, float] | None:
-    if args.accept is None:
-        return None
-    millimetres, degrees = args.accept
-    for value, most, unit in ((millimetres, 1e3, "mm"), (degrees, 90.0, "deg")):
-        if not 0 < value <= most:
-            bound = f"at most {most:g} {unit}" if value > most else "greater than zero"
-            raise InputError(f"--accept {millimetres:g} {degrees:g}: {value:g} {unit} must be {bound}")
-    return 1e-3 * millimetres, float(np.deg2rad(degrees))
 
 
 def _calibrate_standing(source: Source, file: CalibrationFile, further: Sequence[Recording], view: Any) -> int:
@@ -174,10 +159,10 @@ def _calibrate_standing(source: Source, file: CalibrationFile, further: Sequence
     else:
         begin, limit = left @ inverse(described), _samples(args, "alignment")
         lidars = placed(source.lidars, {name: begin @ pose for name, pose in source.described.items()})
-        name = args.method or DEFAULT_ALIGNMENT_METHOD
+        name, accept = args.method or methods.DEFAULT_ALIGNMENT_METHOD, args.accept or source.profile.accept
         stage, change, unchecked = shared.align(
-            source, alignment_of(name, lidars, source.body, _accepted_up_to(source)), lidars,
-            source.clouds(limit, "aligning"), recorded_joints(source.recording), file, robot_id,
+            source, alignment_of(name, lidars, source.body, accept), lidars, source.clouds(limit, "aligning"),
+            recorded_joints(source.recording), file, robot_id,
             (replace(source, recording=each).clouds(limit, f"aligning ({each.path.name})") for each in further),
         )  # fmt: skip
         if unchecked:
@@ -191,7 +176,7 @@ def _calibrate_standing(source: Source, file: CalibrationFile, further: Sequence
         if further:
             print(f"the floor is estimated from the first recording only, {source.recording.path}", file=sys.stderr)
         clouds = source.clouds(_samples(args, "floor"), "recording the floor")
-        method = args.floor_method or DEFAULT_FLOOR_METHOD
+        method = args.floor_method or methods.DEFAULT_FLOOR_METHOD
         stage, change, observations = shared.find_floor(
             source, method, lidars, clouds, file, described, robot_id, aligned
         )
@@ -213,7 +198,7 @@ def _calibrate_drive(source: Source, file: CalibrationFile, view: Any) -> int:
     from stretch_sim_cal.ros.watchdog import progressing
 
     args, profile = source.args, source.profile
-    named = topics_and_frames(args, profile.further)
+    named = recorded.topics_and_frames(args, profile.further)
     topics, frames = ({name: each[name] for name in source.described} for each in named)
     stations = recorded_stations(
         source.recording, args.odometry_topic or profile.driven_base.odometry, topics, frames, _samples(args, "drive"),
@@ -222,7 +207,7 @@ def _calibrate_drive(source: Source, file: CalibrationFile, view: Any) -> int:
     if args.continuous and all(station.sweep is None for station in stations):
         warn(NONE_MOVING)
     robot_id, seen = args.robot_id or default_robot_id(), progressing(stations, "reading every stop")
-    found = shared.solve_drive(source, source.lidars, seen, _accepted_up_to(source))
+    found = shared.solve_drive(source, source.lidars, seen, args.accept or profile.accept)
     stages, change, written, by_arm = shared.drive(source, found, file, robot_id)
     shared.tell(stages, warn, args.json, by_arm)
     drawn = together({name: own[:3] for name, own in stations[0].clouds.items()})
@@ -230,9 +215,8 @@ def _calibrate_drive(source: Source, file: CalibrationFile, view: Any) -> int:
 
 
 def _ended(
-    source: Source, stages: Sequence[Stage], changes: Sequence[shared.Change],
-    clouds: Iterable[Mapping[str, np.ndarray]], view: Any, observations: Observations | None = None,
-    written: Sequence[str] = (),
+    source: Source, stages: Sequence[Stage], changes: Sequence[shared.Change], clouds: Iterable[Clouds], view: Any,
+    observations: Observations | None = None, written: Sequence[str] = (),
 ) -> int:  # fmt: skip
     """Write the `stages` (those `written`; default: all) if all are accepted, draw the `clouds`; return the exit
     code."""
@@ -249,24 +233,21 @@ def _ended(
 def _answer(args: argparse.Namespace, stages: Sequence[Stage]) -> int:
     """Print the stages as JSON if that is asked for, and return the exit code."""
     if args.json:
-        print(json.dumps({stage.name: _as_json(stage) for stage in stages} | {"file": str(args.out)}))
+        found: dict[str, Any] = {}
+        for stage in stages:
+            outcome = {name: getattr(stage.result, name) for name in ("accepted", "warnings", "refusals")}
+            found[stage.name] = plain(stage.numbers) | outcome
+        print(json.dumps(found | {"file": str(args.out)}))
     return 0 if shared.accepted(stages) else Refused.exit_code
 
 
-def _as_json(stage: Stage) -> dict[str, Any]:
-    result = stage.result
-    outcome = {"accepted": result.accepted, "warnings": result.warnings, "refusals": result.refusals}
-    return plain(stage.numbers) | outcome
-
-
 def _report(
-    source: Source, file: CalibrationFile, clouds: Iterable[Mapping[str, np.ndarray]], view: Any,
-    stages: Sequence[Stage],
-) -> None:  # fmt: skip
+    source: Source, file: CalibrationFile, clouds: Iterable[Clouds], view: Any, stages: Sequence[Stage]
+) -> None:
     """Draw the lidars' clouds before and after, and the floor, as a page and in `view`. Of a refused result the page
     has the reasons, and the clouds where it has them."""
     from stretch_sim_cal.harness.clouds_3d import CapturedClouds
-    from stretch_sim_cal.harness.pages import rendered
+    from stretch_sim_cal.harness.pages import Section, rendered
     from stretch_sim_cal.harness.report import clouds as all_clouds
     from stretch_sim_cal.harness.report import drawn, floor_picture, refused_clouds, write_page
     from stretch_sim_cal.harness.run_view import show_calibrated, show_described
@@ -282,39 +263,18 @@ def _report(
             show_calibrated(view, seen, file)
         view.close()
     if source.args.report is not None:
-        refusals = [str(refusal) for stage in stages for refusal in stage.result.refusals]
-        warnings = [str(warning) for stage in stages for warning in stage.result.warnings]
-        lines = [line for stage in stages for line in stage.lines]
-        title = "Refused" if refusals else "Result"
-        parts = [drawn(title, lambda: rendered("said", refusals=refusals, warnings=warnings, lines=lines))]
+        refused = not shared.accepted(stages)
+        parts = [Section("Refused" if refused else "Result", html=rendered("said", stages=stages))]
         results = [stage.result for stage in stages]
         poses = next((each.base_from_lidar for each in results if hasattr(each, "base_from_lidar")), None)
-        if len(returns) > 1 and refusals and poses is not None:
+        if len(returns) > 1 and refused and poses is not None:
             parts.append(drawn("Clouds as described and as found", lambda: refused_clouds(seen, poses)))
         elif len(returns) > 1:
             parts.append(drawn("Clouds before and after alignment", lambda: all_clouds(seen, file)))
-        if not refusals and file.footprint_from_base is not None:
+        if not refused and file.footprint_from_base is not None:
             parts.append(drawn("Floor residuals", lambda: floor_picture(seen, file)))
         page = write_page(source.args.report / "report.html", f"Calibration from {source.recording.path.name}", parts)
         print(f"report: {page}", file=sys.stderr)
-
-
-OTHER_OPTIONS = ("only", "method", "floor_method")
-POSE_SAMPLES = 5  # pairs of clouds in each arm pose
-BEYOND_REACH = 0.1  # m beyond a robot's reach from its lidars within which returns are kept
-SCAN_PERIOD = 0.1  # s, of lidars that no sensor file describes
-
-
-def add_mounts_arguments(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("absolute poses of the lidars")
-    group.add_argument(
-        "--mounts", action="store_true",
-        help="find each lidar's extrinsics in base_link, from the arm poses in which the joints of the recording "
-        "stand still; it may also be a folder of arm poses, as ros_calibrate_lidar_mounts and "
-        "ros_collect_body_shape_data write it",
-    )  # fmt: skip
-    for option in MOUNT_OPTIONS:
-        option.add_to(group)
 
 
 def calibrate_mounts(args: argparse.Namespace) -> int:
@@ -322,15 +282,14 @@ def calibrate_mounts(args: argparse.Namespace) -> int:
     from stretch_sim_cal.calibration.mounts.robot import MountedRobot, mount_settings, solve_dataset, solve_samples
     from stretch_sim_cal.recording.dataset import read_dataset
 
-    only_with(args, dict.fromkeys(OTHER_OPTIONS), "a recording, not with --mounts,")
     path = args.recording[0]
     in_recording = is_recording(path)
     if in_recording:
         only_with(args, dict.fromkeys(("base_frame", "footprint_frame")), "a recording, not with --mounts,")
     else:
-        of_recordings = (*recorded_names(stretch_profile()), "max_time_difference", "num_samples")
+        of_recordings = (*recorded.recorded_names(stretch_profile()), "max_time_difference", "num_samples")
         only_with(args, dict.fromkeys(of_recordings), "a recording")
-    profile, file = with_defaults(args), CalibrationFile.load_or_empty(args.out)
+    profile, file = recorded.with_defaults(args), CalibrationFile.load_or_empty(args.out)
     model = args.model and source_of(args.model)
     settings_for = partial(
         mount_settings, link_mm=args.link_mm, link_deg=args.link_deg, with_joint_offsets=args.with_joint_offsets,
@@ -340,8 +299,8 @@ def calibrate_mounts(args: argparse.Namespace) -> int:
         with Recording(path) as recording:
             if (source := model or recorded_description(recording)) is None:
                 raise InputError(f"{path}: has no /robot_description; name the robot's description with --model")
-            found = recorded_kinds(recording, args, profile)
-            settings = settings_for(sensor=taken_sensors(found, args, profile))
+            found = recorded.recorded_kinds(recording, args, profile)
+            settings = settings_for(sensor=recorded.taken_sensors(found, args, profile))
             robot = MountedRobot(load_model(source, mesh_folders=profile.description.packages), profile)
             samples = _recorded_samples(recording, args, settings, robot)
         result = solve_samples(robot, samples, file, settings)
@@ -364,7 +323,7 @@ def _recorded_samples(recording: Recording, args: argparse.Namespace, settings: 
 
     periods = [each.period for each in by_lidar(settings.sensor, len(robot.nominal)) if each is not None]
     poses = still_poses(recording, robot.model, robot.profile)
-    named = topics_and_frames(args, robot.profile.further)
+    named = recorded.topics_and_frames(args, robot.profile.further)
     sets = RecordedSets(recording, *named, args.max_time_difference, sys.maxsize, warn)
     period = max(periods, default=SCAN_PERIOD)
     seen = seen_poses(sets, poses, args.num_samples or POSE_SAMPLES, period, REACH + BEYOND_REACH)

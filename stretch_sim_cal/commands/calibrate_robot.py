@@ -13,32 +13,22 @@ from typing import Any
 from stretch_sim_cal import command
 from stretch_sim_cal.calibration.body import FIT_METHODS
 from stretch_sim_cal.errors import InputError, Refused, RunFailure
-from stretch_sim_cal.ros.node_commands import (
-    ALIGN,
-    COLLECT,
-    DRIVE,
-    FLOOR,
-    IN_3D,
-    MOUNTS,
-    ROBOT_OPTION,
-    SENSOR_OPTION,
-    VIEW_OPTIONS,
-)
+from stretch_sim_cal.ros import node_commands as nodes
 from stretch_sim_cal.ros.options import add_group
 
 EXAMPLE = "ros_calibrate_robot"
 STAGES = ("alignment", "floor", "mounts", "body_shape", "drive")
-DRIVES = {"drive_distance": DRIVE.option("distance"), "turn_step": DRIVE.option("turn_step")}
 PASSED_ON = {
-    "alignment_samples": ALIGN.option("num_samples"), "floor_samples": FLOOR.option("num_samples"),
-    "mounts_plan": MOUNTS.option("plan"), "plan": COLLECT.option("plan"), "frames": COLLECT.option("frames"),
-    "speed_factor": COLLECT.option("speed_factor"), **DRIVES,
-}  # fmt: skip
-"""The options of the stages' nodes that this command has, by their names here."""
-WHOSE = {
-    "alignment_samples": ", for lidar to lidar", "floor_samples": ", for the floor", "plan": ", for the body shape",
-    **dict.fromkeys(DRIVES, "; with --drive"),
-}  # fmt: skip
+    "alignment_samples": (nodes.ALIGN.option("num_samples"), ", for lidar to lidar"),
+    "floor_samples": (nodes.FLOOR.option("num_samples"), ", for the floor"),
+    "mounts_plan": (nodes.MOUNTS.option("plan"), ""),
+    "plan": (nodes.COLLECT.option("plan"), ", for the body shape"),
+    "frames": (nodes.COLLECT.option("frames"), ""),
+    "speed_factor": (nodes.COLLECT.option("speed_factor"), ""),
+    "drive_distance": (nodes.DRIVE.option("distance"), "; with --drive"),
+    "turn_step": (nodes.DRIVE.option("turn_step"), "; with --drive"),
+}
+"""The options of the stages' nodes that this command has, by their names here, and which stage they are for."""
 TRY_AGAIN = "completed stages are kept: run ros_calibrate_robot again to continue"
 
 
@@ -76,30 +66,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     end.add_argument(
         "--rollback", action="store_true", help="restore the files from before the last accepted calibration"
     )
-    add(
-        "--yes", action="store_true",
-        help="ask nothing: keep valid results, MOVE THE ARM, and accept the result",
-    )  # fmt: skip
-    add(
-        "--work",
-        type=Path,
-        metavar="DIR",
-        help="folder of the calibration in progress (default: beside the robot's own)",
-    )
-    add("--robot", metavar="NAME", help=ROBOT_OPTION.help)
-    add("--sensor", metavar="NAME", help=f"{SENSOR_OPTION.help} (default: the profile's)")
-    add(
-        "--places", type=int, default=1, metavar="N",
+    add("--yes", action="store_true",
+        help="ask nothing: keep valid results, MOVE THE ARM, and accept the result")  # fmt: skip
+    work = "folder of the calibration in progress (default: beside the robot's own)"
+    add("--work", type=Path, metavar="DIR", help=work)
+    add("--robot", metavar="NAME", help=nodes.ROBOT_OPTION.help)
+    add("--sensor", metavar="NAME", help=f"{nodes.SENSOR_OPTION.help} (default: the profile's)")
+    add("--places", type=int, default=1, metavar="N",
         help="standing places of lidar to lidar; asks for the robot to be turned in between (default: 1, and "
-        "one more if a direction is unobservable)",
-    )  # fmt: skip
-    for name, option in PASSED_ON.items():
-        replace(option, name=name, help=f"{option.help}{WHOSE.get(name, '')}").add_to(parser)
+        "one more if a direction is unobservable)")  # fmt: skip
+    for name, (option, stage) in PASSED_ON.items():
+        replace(option, name=name, help=f"{option.help}{stage}").add_to(parser)
     add("--fit-method", choices=FIT_METHODS, default=FIT_METHODS[0], help="kind of body shape")
     add("--use-sim-time", action="store_true", help="use the time of /clock (simulation)")
     add("--verbose", action="store_true", help="show all output of every node")
     add("--json", action="store_true", help="print the outcome as JSON on standard output")
-    add_group(parser, IN_3D, VIEW_OPTIONS)
+    add_group(parser, nodes.IN_3D, nodes.VIEW_OPTIONS)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -125,7 +107,8 @@ def run(args: argparse.Namespace) -> int:
             raise InputError(f"--drive: --only {' '.join(args.only)} leaves it out; add drive to these")
         args.drive |= "drive" in (args.begin, *(args.only or ()))
         if not args.drive:
-            command.only_with(args, {name: option.default for name, option in DRIVES.items()}, "--drive")
+            of_drive = {name: PASSED_ON[name][0].default for name in ("drive_distance", "turn_step")}
+            command.only_with(args, of_drive, "--drive")
         if not (args.yes or sys.stdin.isatty()):
             raise InputError("there is no terminal for questions: give --yes, and the robot moves without asking")
         if args.yes and args.places > 1:
@@ -219,8 +202,8 @@ def _stages(session, look, args: argparse.Namespace, order: Sequence[str], profi
 def _from_places(session, args: argparse.Namespace, run: Callable):
     """Align the lidars from as many standing places as are asked for, and more while a direction is unobservable; `run`
     does one. Return how the last one failed, None if it did not. The places are kept, so that it can be continued."""
+    from stretch_sim_cal.calibration.finding import OF_ALL_PLACES
     from stretch_sim_cal.calibration.observations import num_places, places_beside
-    from stretch_sim_cal.harness.robot_calibration import another_place_may_help
     from stretch_sim_cal.harness.robot_session import DONE
 
     failure, first = None, True
@@ -231,8 +214,9 @@ def _from_places(session, args: argparse.Namespace, run: Callable):
             break
         first, final = False, (seen if further else 0) + 1 >= args.places
         failure = run(another_place=further, final=final)
-        if failure is not None and not another_place_may_help(failure):
-            return failure
+        codes = set() if failure is None else {refusal["code"] for refusal in failure.refusals}
+        if failure is not None and not (codes and codes <= set(OF_ALL_PLACES)):
+            return failure  # more than another standing place is missing
         if failure is None and final:
             break
     if failure is None:
@@ -244,28 +228,25 @@ def _from_places(session, args: argparse.Namespace, run: Callable):
 
 def _is_turned(seen: int, first: bool) -> bool:
     """Ask for the robot to be turned; `first`: before anything was run, so the places seen are of an earlier run."""
-    places = f"{seen} standing place{'s' * (seen > 1)}"
-    otherwise = "starts over" if first else "continues without"
     return _yes(
-        f"Lidar to lidar was recorded from {places}. Turn the robot by 40 to 90 deg where it stands, arm "
-        "stowed, and step "
-        f"back: yes adds this place, no {otherwise}. Has it been turned?"
+        f"Lidar to lidar was recorded from {seen} standing place{'s' * (seen > 1)}. Turn the robot by 40 to 90 deg "
+        "where it stands, arm stowed, and step back: yes adds this place, no "
+        f"{'starts over' if first else 'continues without'}. Has it been turned?"
     )
 
 
 def _options(stage: str, args: argparse.Namespace) -> dict:
-    speed = {"speed_factor": args.speed_factor, "frames": args.frames, "watch_room": True}
-    speeds = {name: DRIVE.option(name) for name in ("speed", "turn_speed")}
+    arm = {"speed_factor": args.speed_factor, "frames": args.frames, "watch_room": True}
+    drive = {"turn_step": args.turn_step, "distance": args.drive_distance, "scans": args.frames}
+    for option in (nodes.DRIVE.option("speed"), nodes.DRIVE.option("turn_speed")):
+        drive[option.name] = min(option.default * args.speed_factor, option.maximum)
     return {
         "alignment": {"num_samples": args.alignment_samples, "method": None},
         "floor": {"num_samples": args.floor_samples, "method": None},
-        "mounts": {"plan": args.mounts_plan, **speed},
-        "body_shape": {"plan": args.plan, "fit_method": args.fit_method, **speed},
-        "drive": {
-            "turn_step": args.turn_step, "distance": args.drive_distance, "scans": args.frames,
-            **{name: min(one.default * args.speed_factor, one.maximum) for name, one in speeds.items()},
-        },
-    }[stage]  # fmt: skip
+        "mounts": {"plan": args.mounts_plan, **arm},
+        "body_shape": {"plan": args.plan, "fit_method": args.fit_method, **arm},
+        "drive": drive,
+    }[stage]
 
 
 def _ask_for_motion(stage: str, yes: bool, profile: Any) -> None:
@@ -279,9 +260,9 @@ def _ask_for_motion(stage: str, yes: bool, profile: Any) -> None:
         mode = f", the driver in mode {' or '.join(modes)}" if (modes := profile.driven_base.modes) else ""
         stowed = "Stow the arm, clear" if profile.planned else "Clear"
         question = (
-            "THE ROBOT IS GOING TO DRIVE, slowly: turns on the spot and straight paths where its lidars see "
-            "free space. "
-            f"{stowed} the floor for 2 m around it{mode}, and keep a hand at the run-stop. Ctrl-C stops it as well."
+            "THE ROBOT IS GOING TO DRIVE, slowly: turns on the spot and straight paths where its lidars see free "
+            f"space. {stowed} the floor for 2 m around it{mode}, and keep a hand at the run-stop. Ctrl-C stops it as "
+            "well."
         )
     if not yes and not _yes(f"{TITLES[stage]}: {question} Go on?"):
         raise Refused(f"nothing was moved; {TRY_AGAIN}, or --accept the completed stages")
@@ -308,10 +289,8 @@ def _accept(session, args: argparse.Namespace, say: Callable, ask: bool = False)
     if of_wheels:
         outcome["drive"] = of_wheels
     if ask and not _yes("Accept the new calibration?"):
-        say(
-            f"the robot's files are unchanged; the result is in {session.folder} (report: {page}): --accept "
-            "or --discard"
-        )
+        where = f"{session.folder} (report: {page})"
+        say(f"the robot's files are unchanged; the result is in {where}: --accept or --discard")
     else:
         files = session.accept()
         page = session.folder / page.name

@@ -29,14 +29,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--out", type=Path, metavar="DIR", help="folder of the results (default: out/campaigns/NAME)")
     add("--workers", type=int, help="local processes (default: one per core)")
     add("--cluster", metavar="ADDRESS", help="use the Dask scheduler at this address, tcp://HOST:8786")
-    add(
-        "--cluster-tls", nargs=3, type=Path, metavar=("CA", "CERT", "KEY"),
-        help="certificates for a scheduler at tls://HOST:8786 (default: from Dask's configuration)",
-    )  # fmt: skip
-    add(
-        "--robot", metavar="FILE",
-        help="replaces the campaign's robot and lidars: a profile in config/robots/, or a path",
-    )  # fmt: skip
+    add("--cluster-tls", nargs=3, type=Path, metavar=("CA", "CERT", "KEY"),
+        help="certificates for a scheduler at tls://HOST:8786 (default: from Dask's configuration)")  # fmt: skip
+    add("--robot", metavar="FILE",
+        help="replaces the campaign's robot and lidars: a profile in config/robots/, or a path")  # fmt: skip
     add("--case", type=int, metavar="N", help="run only case N, with its files and pictures")
     add("--search", choices=["worst"], help="search for the most wrong accepted result, in --cases trials")
     add("--seed", type=int, default=0, help="of --search (default: %(default)s)")
@@ -47,8 +43,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Run, continue or compare campaigns; return 0, or 1 if the campaign does not show what it is to show."""
     for name, low in (("cases", 1), ("workers", 1), ("case", 0), ("seed", 0)):
-        if getattr(args, name) is not None and getattr(args, name) < low:
-            raise InputError(f"--{name}: is {getattr(args, name)}; expected at least {low}")
+        if (value := getattr(args, name)) is not None and value < low:
+            raise InputError(f"--{name}: is {value}; expected at least {low}")
     if args.campaign == "compare":
         only_with(args, DEFAULTS | {"out": None, "seed": 0}, "a campaign to run")
         return _compare(args)
@@ -59,27 +55,26 @@ def run(args: argparse.Namespace) -> int:
     campaign = Campaign.load(args.campaign)
     if args.robot is not None:
         campaign = campaign.of_robot(args.robot)
-    folder = args.out or Path("out/campaigns") / campaign.name
+    work = _whole
     if args.case is not None:
+        work = _one
         others = {name: value for name, value in DEFAULTS.items() if name not in ("case", "robot")}
         only_with(args, others | {"seed": 0}, "a whole campaign")
-        with sigterm_interrupts():
-            return _one(args, campaign, folder)
-    if args.search is not None:
+    elif args.search is not None:
+        work = _search
         others = dict.fromkeys(("cluster", "cluster_tls", "junit", "summary")) | {"again": False}
         only_with(args, others, "a campaign without --search")
-        with sigterm_interrupts():
-            return _search(args, campaign, folder)
-    only_with(args, {"seed": 0}, "--search")
-    if args.cluster_tls is not None and not (args.cluster or "").startswith("tls://"):
-        raise InputError("--cluster-tls goes with --cluster tls://HOST:PORT only")
-    for path in args.cluster_tls or ():
-        if not path.is_file():
-            raise InputError(f"--cluster-tls: {path}: there is no such file")
-    if args.cluster is not None and args.workers is not None:
-        raise InputError("--workers and --cluster exclude each other; give one of them")
+    else:
+        only_with(args, {"seed": 0}, "--search")
+        if args.cluster_tls is not None and not (args.cluster or "").startswith("tls://"):
+            raise InputError("--cluster-tls goes with --cluster tls://HOST:PORT only")
+        for path in args.cluster_tls or ():
+            if not path.is_file():
+                raise InputError(f"--cluster-tls: {path}: there is no such file")
+        if args.cluster is not None and args.workers is not None:
+            raise InputError("--workers and --cluster exclude each other; give one of them")
     with sigterm_interrupts():
-        return _whole(args, campaign, folder)
+        return work(args, campaign, args.out or Path("out/campaigns") / campaign.name)
 
 
 def _whole(args: argparse.Namespace, campaign, folder: Path) -> int:
@@ -92,7 +87,7 @@ def _whole(args: argparse.Namespace, campaign, folder: Path) -> int:
     outputs, count = Outputs(args.junit, args.summary), args.cases or campaign.cases
     with contextlib.closing(engine.Results(folder, campaign, args.again)) as results:
         missing = count - sum(index < count for index in results.indices())
-        workers = min(engine.local_workers(args.workers), missing)
+        workers = min(args.workers or engine.CORES, missing)
         if missing:
             with (
                 engine.cluster(args.cluster, workers, campaign.memory_limit, args.cluster_tls) as client,
@@ -141,7 +136,7 @@ def _search(args: argparse.Namespace, campaign, folder: Path) -> int:
     from tqdm import tqdm
 
     from stretch_sim_cal.campaign.case import run_numbers
-    from stretch_sim_cal.campaign.engine import local_workers
+    from stretch_sim_cal.campaign.engine import CORES
     from stretch_sim_cal.campaign.plan import WRONG
     from stretch_sim_cal.campaign.search import search
 
@@ -158,8 +153,7 @@ def _search(args: argparse.Namespace, campaign, folder: Path) -> int:
             progress.set_postfix_str(f"worst {max(scores):.2f} standard deviations")
             progress.update()
 
-        workers = local_workers(args.workers)
-        worst = search(campaign, count, args.seed, tell, workers, folder / f"{name}.jsonl")
+        worst = search(campaign, count, args.seed, tell, args.workers or CORES, folder / f"{name}.jsonl")
     write_text(place / "case.json", json.dumps(worst, indent=1) + "\n")
     if worst["wrongness"] > 0.0:
         run_numbers(campaign, campaign.at(np.array(worst["point"])), tuple(worst["seed"]), place)

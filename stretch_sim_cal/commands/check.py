@@ -35,18 +35,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("other", nargs="?", type=Path, help="another calibration file, to compare it with")
     add("--model", metavar="FILE", help=MODEL_HELP)
     add("--robot", metavar="FILE", help=ROBOT_HELP)
-    add(
-        "--tolerance-mm",
-        type=float,
-        default=TOLERANCES["tolerance_mm"],
-        help="two files agree within this length (default: %(default)s)",
-    )
-    add(
-        "--tolerance-deg",
-        type=float,
-        default=TOLERANCES["tolerance_deg"],
-        help="two files agree within this angle (default: %(default)s)",
-    )
+    add("--tolerance-mm", type=float, default=TOLERANCES["tolerance_mm"],
+        help="two files agree within this length (default: %(default)s)")  # fmt: skip
+    add("--tolerance-deg", type=float, default=TOLERANCES["tolerance_deg"],
+        help="two files agree within this angle (default: %(default)s)")  # fmt: skip
 
 
 def run(args: argparse.Namespace) -> int:
@@ -57,16 +49,19 @@ def run(args: argparse.Namespace) -> int:
     if not args.other:
         only_with(args, TOLERANCES, "two files")
     path = args.file or default_path()
-    calibration = CalibrationFile.load(path)
-    model, note = _model(args)
-    now = datetime.datetime.now()
+    calibration, now, note = CalibrationFile.load(path), datetime.datetime.now(), []
+    try:
+        model = described(load_description(args.model, args.robot), profile_called(args.robot))
+    except InputError as problem:
+        if args.model or args.robot:
+            raise
+        model, note = checks.Described(), [f"not compared with a description: {problem}"]
+    concerns = checks.concerns(calibration, now, os.environ.get("HELLO_FLEET_ID"), model) + note
     findings = {
         "file": str(path),
         **_contents(calibration, model, now),
         "problems": checks.problems(calibration, model) + checks.inconsistencies(calibration, model),
-        "concerns": checks.concerns(calibration, now, os.environ.get("HELLO_FLEET_ID"), model)
-        + note
-        + [str(said) for each in agreements(calibration) for said in each.findings()],
+        "concerns": concerns + [str(said) for each in agreements(calibration) for said in each.findings()],
     }
     if not args.robot and not args.model and any("description" in problem for problem in findings["problems"]):
         findings["concerns"].append("compared with the Stretch 4; give another robot's --robot or --model")
@@ -76,16 +71,6 @@ def run(args: argparse.Namespace) -> int:
     findings["usable"] = not findings["problems"]
     show(args, findings, text_lines("check", found=findings))
     return 0 if findings["usable"] and agreed else 1
-
-
-def _model(args: argparse.Namespace) -> tuple[checks.Described, list[str]]:
-    """Return the described poses; without a description given and without the vendor's, nothing, and a note."""
-    try:
-        return described(load_description(args.model, args.robot), profile_called(args.robot)), []
-    except InputError as problem:
-        if args.model or args.robot:
-            raise
-        return checks.Described(), [f"not compared with a description: {problem}"]
 
 
 def _contents(calibration: CalibrationFile, model: checks.Described, now: datetime.datetime) -> dict[str, Any]:
@@ -100,10 +85,11 @@ def _contents(calibration: CalibrationFile, model: checks.Described, now: dateti
             }
             for each in agreements(calibration)
         ]  # fmt: skip
-    transforms = {
-        name: _transform(pose, calibration.entries.get(f"{name}{keys.TO_LEFT}"), model.to_left.get(name), now)
-        for name, pose in calibration.to_left.items()
-    }
+    transforms = {}
+    for name, pose in calibration.to_left.items():
+        transforms[name] = _pose(pose) | _source(calibration.entries.get(f"{name}{keys.TO_LEFT}"), now)
+        if (as_described := model.to_left.get(name)) is not None:
+            transforms[name]["from_description"] = _in_units(*error(as_described, pose))
     contents["alignment"] = transforms.pop("right", None)
     if transforms:
         contents["further_lidars"] = transforms
@@ -119,16 +105,6 @@ def _contents(calibration: CalibrationFile, model: checks.Described, now: dateti
         if model.footprint_from_base is not None:
             far = floor_error(floor_of_footprint(model.footprint_from_base), calibration.floor_plane)
             contents["floor"]["from_description"] = _in_units(*far)
-    return contents
-
-
-def _transform(
-    to_left: np.ndarray, entry: Entry | None, described: np.ndarray | None, now: datetime.datetime
-) -> dict[str, Any]:
-    """Return a transform (4, 4) into the left lidar's frame, its origin, and how far it is from the `described` one."""
-    contents = {**_pose(to_left), **_source(entry, now)}
-    if described is not None:
-        contents["from_description"] = _in_units(*error(described, to_left))
     return contents
 
 
@@ -149,14 +125,12 @@ def _source(entry: Entry | None, now: datetime.datetime) -> dict[str, Any]:
         return {}
     stamp = entry.timestamp
     return {
-        "robot_id": entry.robot_id,
-        "timestamp": stamp.isoformat() if stamp else None,
+        "robot_id": entry.robot_id, "timestamp": stamp.isoformat() if stamp else None,
         "age_days": round((now.astimezone() - stamp.astimezone()).total_seconds() / 86400, 2) if stamp else None,
-        "fit_method": entry.fit_method,
-        "num_frames": entry.num_frames,
+        "fit_method": entry.fit_method, "num_frames": entry.num_frames,
         "rmse_mm": None if entry.rmse is None else entry.rmse * 1e3,
         "standard_deviation": None if entry.covariance is None else _in_units(*checks.deviations(entry.covariance)),
-    }
+    }  # fmt: skip
 
 
 def _in_units(length: float, angle: float) -> dict[str, float]:
@@ -168,11 +142,9 @@ def _comparison(first: CalibrationFile, second: CalibrationFile, args: argparse.
     if not differences:
         raise InputError(f"{args.other}: has no entry in common with {args.file}; there is nothing to compare")
     bounds = args.tolerance_mm * 1e-3, float(np.radians(args.tolerance_deg))
-    return {
-        "other": str(args.other),
-        "tolerance": {"mm": args.tolerance_mm, "deg": args.tolerance_deg},
-        "parts": [
-            {"what": part.what, **_in_units(part.distance, part.angle), "agrees": part.within(*bounds)}
-            for part in differences
-        ],
-    }
+    parts = [
+        {"what": part.what, **_in_units(part.distance, part.angle), "agrees": part.within(*bounds)}
+        for part in differences
+    ]
+    tolerance = {"mm": args.tolerance_mm, "deg": args.tolerance_deg}
+    return {"other": str(args.other), "tolerance": tolerance, "parts": parts}

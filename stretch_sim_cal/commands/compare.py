@@ -21,10 +21,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             name, type=Path, metavar=name.upper(),
             help="a result.json, a run's folder, a folder of several runs (out/), or the --json output of run",
         )  # fmt: skip
-    parser.add_argument(
-        "--worse", type=float, metavar="SHARE",
-        help="also fail if an error grew by more than this share of its tolerance (0.2: a fifth)",
-    )  # fmt: skip
+    parser.add_argument("--worse", type=float, metavar="SHARE",
+        help="also fail if an error grew by more than this share of its tolerance (0.2: a fifth)")  # fmt: skip
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="print the comparison as JSON")
     form.add_argument("--markdown", action="store_true", help="print the table in Markdown")
@@ -34,7 +32,7 @@ def run(args: argparse.Namespace) -> int:
     """Print what changed; return 1 if something that passed fails now, or is worse than `--worse` allows."""
     if args.worse is not None and not 0 <= args.worse < math.inf:
         raise InputError(f"--worse {args.worse}: expected a share of 0 or more")
-    old, new = (_results(path) for path in (args.old, args.new))
+    old, new = _results(args.old), _results(args.new)
     common = [name for name in old if name in new]
     if not common:
         raise InputError(f"{args.old} and {args.new} have no scenario in common: {', '.join(old)}; {', '.join(new)}")
@@ -58,8 +56,8 @@ def _results(path: Path) -> dict[str, dict[str, Any]]:
     found = _read(path)
     names = [each["scenario"] for each in found]
     return {
-        name if names.count(name) == 1 else f"{name}_{1 + names[:number].count(name)}": each
-        for number, (name, each) in enumerate(zip(names, found, strict=True))
+        name if names.count(name) == 1 else f"{name}_{1 + names[:number].count(name)}": found[number]
+        for number, name in enumerate(names)
     }
 
 
@@ -72,22 +70,19 @@ def _read(path: Path) -> list[dict[str, Any]]:
     for each in found:
         if not (isinstance(each, dict) and isinstance(each.get("scenario"), str) and "passed" in each):
             raise InputError(f"{path}: is not a result of 'stretch-sim-cal run'")
-        if not _quantities_usable(each.get("quantities")):
+        if not (isinstance(each.get("quantities"), list) and all(map(_is_quantity, each["quantities"]))):
             raise InputError(f"{path}: has no usable 'quantities' (written before version 1.0?); run it again")
     if not found:
         raise InputError(f"{path}: has no result")
     return found
 
 
-def _quantities_usable(quantities: Any) -> bool:
-    def is_number(value: Any) -> bool:
-        return isinstance(value, int | float) and not isinstance(value, bool)
-
-    return isinstance(quantities, list) and all(
-        isinstance(each, dict) and isinstance(each.get("key"), str) and is_number(each.get("tolerance"))
-        and isinstance(each.get("passed"), bool) and (each.get("error") is None or is_number(each["error"]))
-        for each in quantities
-    )  # fmt: skip
+def _is_quantity(each: Any) -> bool:
+    kinds = {"key": str, "tolerance": int | float, "passed": bool, "error": int | float | None}
+    return isinstance(each, dict) and all(
+        isinstance(each.get(name), kind) and (kind is bool or not isinstance(each.get(name), bool))
+        for name, kind in kinds.items()
+    )
 
 
 def _rows(name: str, old: dict[str, Any], new: dict[str, Any], worse: float | None) -> list[dict[str, Any]]:
@@ -102,12 +97,10 @@ def _rows(name: str, old: dict[str, Any], new: dict[str, Any], worse: float | No
         return rows
     before, after = ({each["key"]: each for each in result["quantities"]} for result in (old, new))
     for key in dict.fromkeys([*before, *after]):
-        first, second = before.get(key), after.get(key)
+        first, second = both = before.get(key), after.get(key)
         one = second or first or {}
-        errors = [each and each["error"] for each in (first, second)]
-        passed = [each["passed"] if each else None for each in (first, second)]
-        verdict = _verdict(*passed) if None not in passed else "only in new" if first is None else "only in old"
-        bounds = [each and each["tolerance"] for each in (first, second)]
+        errors, passed, bounds = ([each and each[of] for each in both] for of in ("error", "passed", "tolerance"))
+        verdict = _verdict(*passed) if None not in both else "only in new" if first is None else "only in old"
         if verdict == "" and worse is not None and errors[1] - errors[0] > worse * min(bounds):
             verdict = "worse"
         rows.append({

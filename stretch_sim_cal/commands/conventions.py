@@ -9,19 +9,10 @@ from pathlib import Path
 
 from stretch_sim_cal import __version__
 from stretch_sim_cal.command import show
-from stretch_sim_cal.commands.described import (
-    OWN_MODEL,
-    add_model_arguments,
-    assignments,
-    check_packages,
-    is_own,
-    load,
-    mesh_folders,
-    numbers,
-)
-from stretch_sim_cal.conventions import PROFILES, kept, profile_named
+from stretch_sim_cal.commands import described
+from stretch_sim_cal.conventions import PROFILES, kept, normal_form, profile_named
 from stretch_sim_cal.conventions.neutral import lint_neutral
-from stretch_sim_cal.conventions.normal_form import Normal, Options, description, normalized, read_description
+from stretch_sim_cal.conventions.normal_form import Normal, Options
 from stretch_sim_cal.conventions.normalized_files import NO_TOOL, normal_tool, tool_findings, tool_in, write, write_tool
 from stretch_sim_cal.conventions.profile import ERROR, INFO, LEVELS, SILENT, WARNING, Finding, has_errors
 from stretch_sim_cal.conventions.profile import lint as findings_in
@@ -31,7 +22,6 @@ from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import from_xyz_rpy
 from stretch_sim_cal.harness.ci import workflow_command
 from stretch_sim_cal.harness.pages import text_lines
-from stretch_sim_cal.robot.stretch import nominal_description
 
 SARIF_SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 
@@ -47,15 +37,12 @@ def _as_github(findings: Sequence[Finding], source: str) -> str:
 
 def _as_sarif(findings: Sequence[Finding], source: str) -> str:
     """Return the findings as a SARIF 2.1.0 log, for code scanning."""
+    levels, file = {ERROR: "error", WARNING: "warning", INFO: "note"}, {"uri": Path(source).as_posix()}
     results = [
         {
-            "ruleId": each.rule,
-            "level": {ERROR: "error", WARNING: "warning", INFO: "note"}[each.level],
-            "message": {"text": each.sentence},
+            "ruleId": each.rule, "level": levels[each.level], "message": {"text": each.sentence},
             "locations": [{
-                "physicalLocation": {
-                    "artifactLocation": {"uri": Path(source).as_posix()}, "region": {"startLine": line},
-                },
+                "physicalLocation": {"artifactLocation": file, "region": {"startLine": line}},
                 "logicalLocations": [{"name": each.name}],
             }],
         }
@@ -89,13 +76,11 @@ def _add_convention(parser: argparse.ArgumentParser, default: str) -> None:
 
 
 def _add_lint(parser: argparse.ArgumentParser) -> None:
-    add_model_arguments(parser)
+    described.add_model_arguments(parser)
     _add_convention(parser, "rules for any robot, and a convention that it keeps")
     parser.add_argument("--quiet", action="store_true", help="omit infos (listed exceptions, hints)")
-    parser.add_argument(
-        "--format", choices=FORMATS, default="text",
-        help="github: annotations of a workflow; sarif: SARIF 2.1.0, for code scanning (default: text)",
-    )  # fmt: skip
+    parser.add_argument("--format", choices=FORMATS, default="text",
+        help="github: annotations of a workflow; sarif: SARIF 2.1.0, for code scanning (default: text)")  # fmt: skip
 
 
 def _lint(args: argparse.Namespace) -> int:
@@ -105,12 +90,12 @@ def _lint(args: argparse.Namespace) -> int:
         raise InputError(f"--json and --format {args.format}: give one of them")
     if args.kind == "tool" or args.profile:
         convention = profile_named(args.profile or STRETCH.name)
-        findings = _of_tool(args) if args.kind == "tool" else findings_in(load(args), convention)
+        findings = _of_tool(args) if args.kind == "tool" else findings_in(described.load(args), convention)
         name, said = convention.name, f"{'breaks' if has_errors(findings) else 'keeps'} the {convention.title}"
         if any(finding.rule == SILENT for finding in findings):
             said = f"is not a robot of the {convention.title}"
     else:
-        model = load(args)
+        model = described.load(args)
         findings, convention = lint_neutral(model), kept(model)
         name = "neutral" if convention is None else f"neutral, {convention.name}"
         said = "has errors" if has_errors(findings) else "has no errors"
@@ -132,15 +117,22 @@ def _lint(args: argparse.Namespace) -> int:
     return 1 if has_errors(findings) else 0
 
 
+def _given(args: argparse.Namespace) -> normal_form.Description:
+    arguments, packages = described.assignments(args.arg, "--arg"), described.mesh_folders(args)
+    if described.is_own(args.model):
+        return normal_form.description(described.own_text(args), source=described.OWN_MODEL)
+    return normal_form.read_description(args.model, arguments, packages)
+
+
 def _of_tool(args: argparse.Namespace) -> list:
-    if args.profile not in (None, STRETCH.name) or is_own(args.model):
+    if args.profile not in (None, STRETCH.name) or described.is_own(args.model):
         raise InputError("--as tool: is for the URDF of a tool, and --profile stretch")
-    return tool_findings(read_description(args.model, assignments(args.arg, "--arg"), mesh_folders(args)))
+    return tool_findings(_given(args))
 
 
 def _add_normalize(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add_model_arguments(parser, "a URDF or xacro file")
+    described.add_model_arguments(parser, "a URDF or xacro file")
     _add_convention(parser, STRETCH.name)
     add("--out", type=Path, required=True, metavar="DIR",
         help="folder for the xacro, the joint mapping and the report of changes")  # fmt: skip
@@ -154,31 +146,23 @@ def _add_normalize(parser: argparse.ArgumentParser) -> None:
             help=f"pose of {role} in the link it is added to, m and rad (REP 199)")  # fmt: skip
     add("--number-links", action="store_true",
         help="name an arm's moving links link_1, link_2, ... and turn their frames upright (REP 199)")  # fmt: skip
-    add(
-        "--guess-sensors",
-        action="store_true",
+    add("--guess-sensors", action="store_true",
         help="also turn sensors whose viewing direction is unknown, to the nearest frame that keeps the rule, and "
-        "lidars of a robot without a lift",
-    )
+        "lidars of a robot without a lift")  # fmt: skip
 
 
 def _normalize(args: argparse.Namespace) -> int:
     """Write the files. The exit code is 1 if Rule 0 would break (nothing is written), or rules stay broken."""
     args.profile = args.profile or STRETCH.name
-    arguments, packages = assignments(args.arg, "--arg"), mesh_folders(args)
     if args.kind == "tool":
-        return _normalize_tool(args, arguments, packages)
-    if is_own(args.model):
-        if set(arguments) - {"tool"}:
-            raise InputError(f"{OWN_MODEL} takes one argument: --arg tool=NAME")
-        given, tool = description(nominal_description(**arguments), source=OWN_MODEL), arguments.get("tool", "tool")
-    else:
-        given = read_description(args.model, arguments, packages)
-        tool = arguments.get("tool") or tool_in(Path(args.model)) or "tool"
+        return _normalize_tool(args)
+    given = _given(args)
     if args.tool is not None:
         tool = args.tool.stem
-    elif tool == NO_TOOL:
-        tool = "tool"
+    else:
+        in_file = None if described.is_own(args.model) else tool_in(Path(args.model))
+        tool = described.assignments(args.arg, "--arg").get("tool") or in_file or "tool"
+        tool = "tool" if tool == NO_TOOL else tool
     poses = {role: _pose(role, text) for role in POSES if (text := getattr(args, role)) is not None}
     for option, profile, given_too in (
         *((f"--{role}", "rep199", True) for role in poses),
@@ -187,13 +171,14 @@ def _normalize(args: argparse.Namespace) -> int:
     ):
         if given_too and args.profile != profile:
             raise InputError(f"{option} is for --profile {profile}")
-    attached = read_description(args.tool, mesh_folders=packages) if args.tool is not None else None
-    check_packages(args.package, given.packages | (attached.packages if attached is not None else frozenset()))
-    options = Options(
-        args.profile, assignments(args.rename, "--rename"), _zeros(args.zero), attached, poses, args.number_links,
-        args.guess_sensors,
-    )  # fmt: skip
-    normal = normalized(given, options)
+    attached, used = None, given.packages
+    if args.tool is not None:
+        attached = normal_form.read_description(args.tool, mesh_folders=described.mesh_folders(args))
+        used = used | attached.packages
+    described.check_packages(args.package, used)
+    renamed, zeros = described.assignments(args.rename, "--rename"), _zeros(args.zero)
+    options = Options(args.profile, renamed, zeros, attached, poses, args.number_links, args.guess_sensors)
+    normal = normal_form.normalized(given, options)
     files, departure = write(normal, args.out, tool)
 
     counted = "1 rule is" if len(normal.broken) == 1 else f"{len(normal.broken)} rules are"
@@ -203,14 +188,13 @@ def _normalize(args: argparse.Namespace) -> int:
     return _conclude(args, normal, files, departure, said)
 
 
-def _normalize_tool(args: argparse.Namespace, arguments: dict, packages: dict) -> int:
-    if args.profile != "stretch" or args.tool is not None or args.number_links or is_own(args.model):
-        raise InputError(
-            "--as tool: is for the URDF of a tool, --profile stretch, and without --tool or --number-links"
-        )
-    given = read_description(args.model, arguments, packages)
-    check_packages(args.package, given.packages)
-    normal = normal_tool(given, Options("stretch", assignments(args.rename, "--rename"), _zeros(args.zero)))
+def _normalize_tool(args: argparse.Namespace) -> int:
+    if args.profile != "stretch" or args.tool is not None or args.number_links or described.is_own(args.model):
+        wanted = "the URDF of a tool, --profile stretch, and without --tool or --number-links"
+        raise InputError(f"--as tool: is for {wanted}")
+    given = _given(args)
+    described.check_packages(args.package, given.packages)
+    normal = normal_tool(given, Options("stretch", described.assignments(args.rename, "--rename"), _zeros(args.zero)))
     file = args.out / f"{Path(args.model).name.split('.')[0]}.urdf"
     departure = write_tool(normal, file)
     said = [f"left: {each.rule} {each.sentence}" for each in normal.broken]
@@ -235,7 +219,7 @@ def _conclude(args: argparse.Namespace, normal: Normal, files: list[Path], depar
 
 def _zeros(words: list[str]) -> dict[str, float]:
     result = {}
-    for name, text in assignments(words, "--zero").items():
+    for name, text in described.assignments(words, "--zero").items():
         try:
             result[name] = float(text)
         except ValueError as error:
@@ -244,7 +228,7 @@ def _zeros(words: list[str]) -> dict[str, float]:
 
 
 def _pose(role: str, text: str):
-    values = numbers(f"--{role}", text, {6: "six numbers x y z roll pitch yaw"})
+    values = described.numbers(f"--{role}", text, {6: "six numbers x y z roll pitch yaw"})
     return from_xyz_rpy(values[:3], values[3:])
 
 

@@ -34,19 +34,23 @@ def add_model_arguments(parser: argparse.ArgumentParser, kinds: str = "a URDF, S
 
 
 def add_package_argument(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--package", nargs="+", action="extend", default=[], metavar="NAME=DIR",
+    parser.add_argument("--package", nargs="+", action="extend", default=[], metavar="NAME=DIR",
         help="folder of a package of package:// meshes, and of $(find NAME) in a xacro; or a folder that is "
-        "searched for packages (package.xml)",
-    )  # fmt: skip
+        "searched for packages (package.xml)")  # fmt: skip
 
 
-def load(args: argparse.Namespace):
+def own_text(args: argparse.Namespace) -> str:
+    """Return the vendor's description. Raises `InputError` for arguments that it does not take."""
+    arguments = assignments(args.arg, "--arg")
+    if set(arguments) - {"tool"}:
+        raise InputError(f"{OWN_MODEL} takes one argument: --arg tool=NAME")
+    return nominal_description(**arguments)
+
+
+def load(args: argparse.Namespace) -> RobotModel:
     arguments, packages = assignments(args.arg, "--arg"), mesh_folders(args)
     if is_own(args.model):
-        if set(arguments) - {"tool"}:
-            raise InputError(f"{OWN_MODEL} takes one argument: --arg tool=NAME")
-        return load_model(nominal_description(**arguments))
+        return load_model(own_text(args))
     model = load_model(args.model, arguments, packages)
     shapes = (shape for link in model.links.values() for shape in (*link.visuals, *link.collisions))
     used = description.mesh_packages(shape.filename for shape in shapes if shape.filename)
@@ -93,10 +97,8 @@ def package_folders(words: list[str]) -> dict[str, str]:
             raise InputError(f"--package {word}: has no package.xml in it or below it")
         for name, folder in below:
             if found.setdefault(name, folder) != folder and name not in named:
-                raise InputError(
-                    f"--package {word}: {name} exists twice, in {found[name]} and in {folder}; give the right "
-                    f"one: --package {name}=DIR"
-                )
+                twice = f"{name} exists twice, in {found[name]} and in {folder}"
+                raise InputError(f"--package {word}: {twice}; give the right one: --package {name}=DIR")
     return found | named
 
 
@@ -157,8 +159,7 @@ def description_file(path: str | None, robot: str | None) -> str | None:
 
 def load_description(path: str | None, robot: str | None = None) -> RobotModel:
     """Return the model at `path`, else of the profile `robot`, else the vendor's Stretch 4. Raises `InputError`."""
-    path = description_file(path, robot)
-    return load_model(source_of(path))
+    return load_model(source_of(description_file(path, robot)))
 
 
 def described(model: RobotModel, profile: RobotProfile | None = None) -> Described:

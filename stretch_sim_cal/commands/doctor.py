@@ -11,7 +11,6 @@ from pathlib import Path
 
 from stretch_sim_cal.command import only_with, show
 from stretch_sim_cal.errors import InputError
-from stretch_sim_cal.geometry.transforms import SIDES
 
 EXAMPLE = "stretch-sim-cal doctor this_morning.mcap"
 
@@ -52,8 +51,7 @@ def run(args: argparse.Namespace) -> int:
         "stretch4_urdf": versions[0] if versions else "none",
         "fleet": _fleet(),
     }
-    lidars = [] if args.recording is None else _lidars(args)
-    checks = []
+    lidars, checks = [] if args.recording is None else _lidars(args), []
     if args.live:
         from stretch_sim_cal.ros.live_checks import live_look
 
@@ -77,10 +75,8 @@ def _lidars(args: argparse.Namespace) -> list[str]:
     from stretch_sim_cal.robot.profile import profile_called
 
     profile = profile_called(args.robot)
-    for side in SIDES:
-        topic = f"{side}_topic"
-        if getattr(args, topic) is None:
-            setattr(args, topic, profile.node_defaults[f"{side}_lidar_topic"])
+    args.left_topic = args.left_topic or profile.node_defaults["left_lidar_topic"]
+    args.right_topic = args.right_topic or profile.node_defaults["right_lidar_topic"]
     with Recording(args.recording) as recording:
         return sensor_lines(recorded_kinds(recording, args, profile))
 

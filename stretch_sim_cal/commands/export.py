@@ -28,7 +28,7 @@ EXAMPLE = "stretch-sim-cal export dual_lidar_calibration.yaml --as static-transf
 XACRO = "http://www.ros.org/wiki/xacro"
 NO_IDENTIFIER = re.compile(r"\W|^(?=\d)")  # what a property's name may not have
 USE = 'include this in the description, and write in each joint NAME: <origin xyz="${NAME_xyz}" rpy="${NAME_rpy}"/>'
-RIGHT_CALIBRATED, LEFT_CALIBRATED, FLOOR_PLANE = "lidar_right_calibrated", "lidar_left_calibrated", "floor_plane"
+LEFT_CALIBRATED, FLOOR_PLANE = "lidar_left_calibrated", "floor_plane"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -58,7 +58,8 @@ def run(args: argparse.Namespace) -> int:
     if found:
         raise Refused(f"{path}: {'; '.join(found)}")
     forms = {"urdf": _urdf, "xacro": _xacro, "static-transform": _static_transforms, "calibration-values": _values}
-    return forms[args.form](calibration, args)
+    forms[args.form](calibration, args)
+    return 0
 
 
 def _joints(calibration: CalibrationFile, args: argparse.Namespace) -> list[JointOrigin]:
@@ -70,19 +71,18 @@ def _joints(calibration: CalibrationFile, args: argparse.Namespace) -> list[Join
     return calibrated_joints(calibration, model, profile)
 
 
-def _urdf(calibration: CalibrationFile, args: argparse.Namespace) -> int:
+def _urdf(calibration: CalibrationFile, args: argparse.Namespace) -> None:
     joints = _joints(calibration, args)
     if args.out:
         files.write_text(args.out, _description_with(joints, description_file(args.model, args.robot)))
         print(f"{args.out}: the description with calibrated {', '.join(joint.name for joint in joints)}")
-        return 0
-    lines = [
-        f'<joint name="{joint.name}" type="fixed">\n  <origin xyz="{joint.xyz}" rpy="{joint.rpy}"/>\n'
-        f'  <parent link="{joint.parent}"/>\n  <child link="{joint.child}"/>\n</joint>'
-        for joint in joints
-    ]
-    show(args, _as_json(joints), ["<!-- replace the joints of these names in the description -->", *lines])
-    return 0
+    else:
+        lines = [
+            f'<joint name="{joint.name}" type="fixed">\n  <origin xyz="{joint.xyz}" rpy="{joint.rpy}"/>\n'
+            f'  <parent link="{joint.parent}"/>\n  <child link="{joint.child}"/>\n</joint>'
+            for joint in joints
+        ]
+        show(args, _as_json(joints), ["<!-- replace the joints of these names in the description -->", *lines])
 
 
 def _description_with(joints: list[JointOrigin], model: str | None) -> str:
@@ -98,17 +98,16 @@ def _description_with(joints: list[JointOrigin], model: str | None) -> str:
     return ElementTree.tostring(root, encoding="unicode") + "\n"
 
 
-def _xacro(calibration: CalibrationFile, args: argparse.Namespace) -> int:
+def _xacro(calibration: CalibrationFile, args: argparse.Namespace) -> None:
     joints = _joints(calibration, args)
-    if args.json:
-        show(args, _as_json(joints), [])
-        return 0
     lines = [
-        f'  <xacro:property name="{NO_IDENTIFIER.sub("_", joint.name)}_{key}" value="{getattr(joint, key)}"/>'
+        f'  <xacro:property name="{NO_IDENTIFIER.sub("_", joint.name)}_{key}" value="{getattr(joint, key)}"/>\n'
         for joint in joints for key in ("xyz", "rpy")
     ]  # fmt: skip
-    _put(args, "\n".join([f'<robot xmlns:xacro="{XACRO}">', f"  <!-- {USE} -->", *lines, "</robot>"]) + "\n")
-    return 0
+    if args.json:
+        print(json.dumps(_as_json(joints), indent=1))
+    else:
+        _put(args, f'<robot xmlns:xacro="{XACRO}">\n  <!-- {USE} -->\n{"".join(lines)}</robot>\n')
 
 
 def _put(args: argparse.Namespace, text: str) -> None:
@@ -119,14 +118,12 @@ def _put(args: argparse.Namespace, text: str) -> None:
         print(text, end="")
 
 
-def _static_transforms(calibration: CalibrationFile, args: argparse.Namespace) -> int:
+def _static_transforms(calibration: CalibrationFile, args: argparse.Namespace) -> None:
     transforms, profile = [], profile_called(args.robot)
     if calibration.right_to_left is not None:
         left = profile.lidar_links(load_description(args.model, args.robot))[0]
-        transforms.append((left, RIGHT_CALIBRATED, calibration.right_to_left))
-        transforms += [
-            (left, calibration_file.calibrated_frame(name), pose) for name, pose in calibration.further_to_left.items()
-        ]
+        for name, pose in calibration.to_left.items():
+            transforms.append((left, calibration_file.calibrated_frame(name), pose))
     mounts = stored_mounts(calibration)
     if mounts is not None:
         transforms.append((profile.base_frame, LEFT_CALIBRATED, mounts.base_from_lidar["left"]))
@@ -138,7 +135,6 @@ def _static_transforms(calibration: CalibrationFile, args: argparse.Namespace) -
         keys = ("parent", "child", "xyz", "quaternion_xyzw")
         text = json.dumps([dict(zip(keys, pose, strict=True)) for pose in poses], indent=1, default=list) + "\n"
     _put(args, text)
-    return 0
 
 
 def _as_command(parent: str, child: str, xyz: np.ndarray, quaternion: np.ndarray) -> str:
@@ -147,7 +143,7 @@ def _as_command(parent: str, child: str, xyz: np.ndarray, quaternion: np.ndarray
     return f"ros2 run tf2_ros static_transform_publisher {numbers} --frame-id {parent} --child-frame-id {child}\n"
 
 
-def _values(calibration: CalibrationFile, args: argparse.Namespace) -> int:
+def _values(calibration: CalibrationFile, args: argparse.Namespace) -> None:
     if args.out and args.record:
         raise InputError("--record writes the robot's own values file, --out another file: give one of them")
     joints = _joints(calibration, args)
@@ -157,15 +153,14 @@ def _values(calibration: CalibrationFile, args: argparse.Namespace) -> int:
     robot_id = entry.robot_id if entry and entry.robot_id else calibration_file.default_robot_id()
     target = default_values_path() if args.record else args.out
     if target is None:
-        if not args.json:
-            now = datetime.datetime.now().isoformat()
-            print(values_file.values_text(Path("(new file)"), joints, robot_id, now), end="")
-        return 0
-    backup = values_file.record_joints(target, joints, robot_id)
-    if not args.json:
+        now = datetime.datetime.now().isoformat()
+        text = values_file.values_text(Path("(new file)"), joints, robot_id, now)
+    else:
+        backup = values_file.record_joints(target, joints, robot_id)
         kept = f"; the previous values are in {backup}" if backup else ""
-        print(f"{target}: recorded {', '.join(joint.name for joint in joints)}{kept}")
-    return 0
+        text = f"{target}: recorded {', '.join(joint.name for joint in joints)}{kept}\n"
+    if not args.json:
+        print(text, end="")
 
 
 def _roll_back(args: argparse.Namespace) -> int:

@@ -28,11 +28,9 @@ def build_parser() -> argparse.ArgumentParser:
     )
     add = parser.add_argument
     add("directory", metavar="DIR", type=Path, help="dataset that ros_collect_body_shape_data wrote")
-    add(
-        "--settings", default=SETTINGS_NAME,
+    add("--settings", default=SETTINGS_NAME,
         help="settings file, a name in config/ or a path; its section fit has the defaults of the options "
-        "(%(default)s: the robot's own, if any)",
-    )  # fmt: skip
+        "(%(default)s: the robot's own, if any)")  # fmt: skip
     add("--fit-method", dest="method", choices=FIT_METHODS, help="kind of shape")
     add(
         "--evidence", choices=EVIDENCE,
@@ -42,10 +40,8 @@ def build_parser() -> argparse.ArgumentParser:
     add("--model", metavar="URDF", help="description (URDF or xacro); default: the dataset's own")
     add("--out", metavar="FILE", type=Path, help="model file; default: METHOD_body_model_TIMESTAMP.yaml")
     for axis, values in (("arm", "arm extensions"), ("yaw", "wrist yaws")):
-        add(
-            f"--{axis}-dependence", dest=f"{axis}_dependent", action=argparse.BooleanOptionalAction,
-            help=f"a shape that depends on {values}, or one for all",
-        )  # fmt: skip
+        add(f"--{axis}-dependence", dest=f"{axis}_dependent", action=argparse.BooleanOptionalAction,
+            help=f"a shape that depends on {values}, or one for all")  # fmt: skip
     add("--vertices", type=int, help="most vertices of a convex_polygon")
     add("--range-noise", type=float, metavar="M", help="of the lidars, one standard deviation")
     add("--plot", metavar="PNG", type=Path, help="draw outline, returns and shape for every pose")

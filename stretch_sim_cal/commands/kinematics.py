@@ -9,10 +9,11 @@ from pathlib import Path
 
 import numpy as np
 
-from stretch_sim_cal.command import only_with, show
+from stretch_sim_cal.command import listed, only_with, show
 from stretch_sim_cal.commands.described import OWN_MODEL, add_model_arguments, assignments, load, number, numbers
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import from_xyz_rpy, to_xyz_quaternion, to_xyz_rpy
+from stretch_sim_cal.harness.pages import text_lines
 from stretch_sim_cal.robot.description import load_model
 from stretch_sim_cal.robot.kinematics import configuration_space, link_transform
 from stretch_sim_cal.robot.profile import stretch_profile
@@ -75,25 +76,18 @@ def _fk(args: argparse.Namespace) -> int:
         ("xyz", xyz, 6, "m"), ("rpy", rpy, 6, "rad"), ("rpy", np.degrees(rpy), 4, "deg"),
         ("quaternion", quaternion, 6, "x y z w"),
     )  # fmt: skip
-    lines = [
-        f"  {name:<10} {' '.join(f'{value:.{digits}f}' for value in values)}  {unit}"
-        for name, values, digits, unit in rows
-    ]
+    lines = [f"  {name:<10} {listed(values, digits)}  {unit}" for name, values, digits, unit in rows]
     show(args, answer, [f"{args.frame} in {relative_to}", *lines])
     return 0
 
 
 def _add_mobility(parser: argparse.ArgumentParser) -> None:
     add_model_arguments(parser)
-    parser.add_argument(
-        "--base", choices=("fixed", "mobile", "floating"),
+    parser.add_argument("--base", choices=("fixed", "mobile", "floating"),
         help="how the root moves in the world: fixed (default), on a floor, or freely (with "
-        "--dimension planar: in the plane)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--dimension", choices=("spatial", "planar"),
-        help="count in space (the default, unless the file has it) or in a plane",
-    )  # fmt: skip
+        "--dimension planar: in the plane)")  # fmt: skip
+    parser.add_argument("--dimension", choices=("spatial", "planar"),
+        help="count in space (the default, unless the file has it) or in a plane")  # fmt: skip
 
 
 def _mobility(args: argparse.Namespace) -> int:
@@ -114,23 +108,12 @@ def _mobility(args: argparse.Namespace) -> int:
     )  # fmt: skip
     answer = {"model": found.name, "count_spatial": found.spatial, "count_planar": found.planar}
     answer |= {"redundant_constraints": found.redundant} | {name: getattr(found, name) for name in same}
-    how = "counted" if found.measured is None else "measured on its geometry"
-    lines = [
-        f"{found.name}: mobility {found.mobility} ({how})",
-        f"  links {found.links} (ground included), joints {found.joints}, closed loops {found.loops}",
-        f"  the joints' own freedom {found.joint_freedom}, {found.dimension} count {found.count}",
-        *(f"  {note}" for note in found.notes),
-    ]
     if variables is not None:
         answer["configuration_space"] = [
             {key: None if value in (-math.inf, math.inf) else value for key, value in asdict(variable).items()}
             for variable in variables
         ]
-        lines.append(f"configuration space: {len(variables)} dimensions")
-    for each in variables or ():
-        unit = "m" if each.kind == "translation" else "rad"
-        lines.append(f"  {each.name:<28} {each.kind:<15} {each.lower:8.3f} to {each.upper:8.3f} {unit}")
-    show(args, answer, lines)
+    show(args, answer, text_lines("mobility", found=found, variables=variables))
     return 0
 
 

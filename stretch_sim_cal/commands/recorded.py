@@ -18,16 +18,9 @@ from stretch_sim_cal.command import warn
 from stretch_sim_cal.commands.described import urdf_text
 from stretch_sim_cal.conventions.spawned import spawned_robot
 from stretch_sim_cal.errors import InputError
+from stretch_sim_cal.recording import topics as bag
 from stretch_sim_cal.recording.clouds import returns_from_message
 from stretch_sim_cal.recording.rosbag import Recording
-from stretch_sim_cal.recording.topics import (
-    RecordedFrames,
-    RecordedSets,
-    recorded_clouds,
-    recorded_description,
-    recorded_frames,
-    recorded_signatures,
-)
 from stretch_sim_cal.robot.profile import ProfiledLidar, RobotProfile, profile_called, stretch_profile
 from stretch_sim_cal.ros.node_commands import CLOUD_OPTIONS, FOOTPRINT_OPTION, LIDAR_OPTIONS
 from stretch_sim_cal.sensor.recognition import SCANS, recognised
@@ -45,20 +38,16 @@ def add_recording_arguments(parser: argparse.ArgumentParser, with_sensor: bool =
     """Declare the names of topics and frames in a recording; those that are not given are the robot profile's."""
     add = parser.add_argument
     profile = stretch_profile()
-    add(
-        "--robot", metavar="FILE",
+    add("--robot", metavar="FILE",
         help="the robot's profile, a name in config/robots/ or a path, which names topics, frames and sensor that are "
-        "not given (default: the Stretch's)",
-    )  # fmt: skip
+        "not given (default: the Stretch's)")  # fmt: skip
     for name, option in NAMES.items():
         older = {"left_frame": ", or link_lidar_left", "right_frame": ", or link_lidar_right"}.get(name, "")
         add(f"--{name.replace('_', '-')}", help=f"{option.help} (default: {option.default}{older})")
     if with_sensor:
-        add(
-            "--sensor", metavar="NAME",
+        add("--sensor", metavar="NAME",
             help="kind of the lidars, or LEFT,RIGHT: names in config/, or sensor files; unknown for others (default: "
-            f"the profile's, {profile.sensor}, or the one that fits the recorded points)",
-        )  # fmt: skip
+            f"the profile's, {profile.sensor}, or the one that fits the recorded points)")  # fmt: skip
     add(
         "--model", metavar="FILE",
         help="URDF with the lidars' poses, if the recording has none (or stretch4; default: that of --robot)",
@@ -79,8 +68,7 @@ def with_defaults(args: argparse.Namespace) -> RobotProfile:
     return profile
 
 
-Further = Mapping[str, ProfiledLidar]
-"""The lidars beyond the left and the right one, by name."""
+Further = Mapping[str, ProfiledLidar]  # the lidars beyond the left and the right one, by name
 
 
 def topics_and_frames(
@@ -100,7 +88,7 @@ class Source:
     """An open recording with its first guesses, and clouds as often as needed; `description` is the robot's URDF."""
 
     recording: Recording
-    frames: RecordedFrames
+    frames: bag.RecordedFrames
     args: argparse.Namespace
     description: str | None
     profile: RobotProfile
@@ -148,7 +136,7 @@ class Source:
                 yield dict(zip(self.described, pair, strict=False))  # of one lidar the right cloud is empty
             return
         topics, frames = topics_and_frames(self.args, self.profile.further)
-        found = list(together(recorded_clouds(self.recording, topics, frames, limit, warn)))
+        found = list(together(bag.recorded_clouds(self.recording, topics, frames, limit, warn)))
         yield from progressing(found, f"{label} with {len(topics)} lidars")
 
     def pairs(self, limit: int, label: str, read: Callable[[Any], np.ndarray] = returns_from_message):
@@ -157,7 +145,7 @@ class Source:
         from stretch_sim_cal.ros.watchdog import progressing
 
         named, bound = topics_and_frames(self.args), self.args.max_time_difference
-        pairs = RecordedSets(self.recording, *named, bound, limit, warn, read)
+        pairs = bag.RecordedSets(self.recording, *named, bound, limit, warn, read)
         yield from progressing(pairs, label, pairs.total)
         print(f"{label}: {pairs.counts.sentence()}", file=sys.stderr)
 
@@ -165,13 +153,13 @@ class Source:
 def open_source(args: argparse.Namespace, recording: Recording) -> Source:
     """Return an open recording as the source of a calibration. Raises `InputError` if something is missing."""
     profile = with_defaults(args)
-    recorded = recorded_description(recording)
+    recorded = bag.recorded_description(recording)
     described_by, description = "--model", None
     if args.model:
         description = urdf_text(args.model, profile.description.packages)
     elif args.robot and recorded is None:
         described_by, description = f"--robot {args.robot}", spawned_robot(profile).text
-    frames = recorded_frames(
+    frames = bag.recorded_frames(
         recording, args.base_frame, args.left_frame, args.right_frame, args.footprint_frame, description,
         {name: lidar.frame for name, lidar in profile.further.items()}, described_by,
     )  # fmt: skip
@@ -195,7 +183,7 @@ def recorded_kinds(recording, args: argparse.Namespace, profile: RobotProfile) -
     if args.left_topic == args.right_topic:  # the robot has one lidar
         del topics["right"]
     topics |= {name: lidar.topic for name, lidar in profile.further.items()}
-    return recorded_signatures(recording, topics, SCANS, candidate_sensors(profile))
+    return bag.recorded_signatures(recording, topics, SCANS, candidate_sensors(profile))
 
 
 def taken_sensors(found: Mapping[str, Signature | InputError], args: argparse.Namespace, profile: RobotProfile):

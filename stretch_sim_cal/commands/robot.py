@@ -38,30 +38,21 @@ ENOUGH = 0.8  # share of a plan's poses
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
-    init = actions.add_parser(
-        "init", help="write a robot's profile from its description",
-        epilog=f"example: {EXAMPLE}",
-    )  # fmt: skip
-    init.add_argument("description", type=Path, metavar="FILE", help="URDF, xacro or SDF of the robot")
-    init.add_argument(
-        "--out", type=Path, metavar="FILE", help="output file (default: NAME.yaml beside the description)"
-    )
-    init.add_argument("--sensor", metavar="NAME", help="kind of the lidars: a name in config/, or a sensor file")
-    init.add_argument("--left", metavar="LINK", help="frame of the left (or front) lidar")
-    init.add_argument("--right", metavar="LINK", help="frame of the right (or rear) lidar")
-    init.add_argument(
-        "--lidar", nargs="+", action="extend", default=[], metavar="LINK", help="frames of further lidars"
-    )
+    about = "write a robot's profile from its description"
+    init = actions.add_parser("init", help=about, epilog=f"example: {EXAMPLE}")
+    add = init.add_argument
+    add("description", type=Path, metavar="FILE", help="URDF, xacro or SDF of the robot")
+    add("--out", type=Path, metavar="FILE", help="output file (default: NAME.yaml beside the description)")
+    add("--sensor", metavar="NAME", help="kind of the lidars: a name in config/, or a sensor file")
+    add("--left", metavar="LINK", help="frame of the left (or front) lidar")
+    add("--right", metavar="LINK", help="frame of the right (or rear) lidar")
+    add("--lidar", nargs="+", action="extend", default=[], metavar="LINK", help="frames of further lidars")
     add_package_argument(init)
-    init.add_argument(
-        "--arg", nargs="+", action="extend", default=[], metavar="NAME=VALUE", help="arguments of a xacro"
-    )
-    init.add_argument("--json", action="store_true", help="print the findings as JSON")
+    add("--arg", nargs="+", action="extend", default=[], metavar="NAME=VALUE", help="arguments of a xacro")
+    add("--json", action="store_true", help="print the findings as JSON")
     init.set_defaults(act=init_profile)
-    calibrate = actions.add_parser(
-        "calibrate", help="the whole calibration of this robot in one command, as ros_calibrate_robot",
-        epilog="example: stretch-sim-cal robot calibrate",
-    )  # fmt: skip
+    whole = "the whole calibration of this robot in one command, as ros_calibrate_robot"
+    calibrate = actions.add_parser("calibrate", help=whole, epilog="example: stretch-sim-cal robot calibrate")
     calibrate_robot.add_arguments(calibrate)
     calibrate.set_defaults(act=calibrate_robot.run)
 
@@ -76,16 +67,14 @@ def init_profile(args: argparse.Namespace) -> int:
     packages, arguments = package_folders(args.package), assignments(args.arg, "--arg")
     given = read_description(args.description, arguments, packages)
     check_packages(args.package, given.packages)
-    packages = {name: folder for name, folder in packages.items() if name in given.packages}
     out = args.out or args.description.with_name(f"{args.description.name.split('.')[0]}.yaml")
     if out.exists():
         raise InputError(f"{out}: exists already; name another file with --out, or remove it")
     guess = guess_profile(given, args.left, args.right, args.sensor, args.lidar)
+    used = {name: Path(folder).expanduser() for name, folder in packages.items() if name in given.packages}
     source: dict = {"file": os.path.relpath(args.description, out.parent)}
-    if arguments:
-        source["arguments"] = arguments
-    if packages:
-        source["packages"] = {name: os.path.relpath(Path(f).expanduser(), out.parent) for name, f in packages.items()}
+    source |= {"arguments": arguments} if arguments else {}
+    source |= {"packages": {name: os.path.relpath(used[name], out.parent) for name in used}} if used else {}
     guess.data = {"name": guess.data["name"], "description": source} | guess.data
     files.write_text(out, _text(guess))
     problem = ""
@@ -140,7 +129,7 @@ def _look(out: Path, guess: Guess) -> None:
         plan = _plan(name, profile, model, collision)
         poses = len(plan.visits) + len(plan.skipped)
         said = f"{name}: {len(plan.visits)} of {poses} poses can be reached from the stowed one"
-        if len(plan.visits) < ENOUGH * poses:
+        if _share(plan) < ENOUGH:
             guess.open.append(f"plans: {said}: {plan.skipped[0].reason}")
         else:
             guess.found.append(f"plan {said}")
@@ -162,16 +151,17 @@ def _plan(name: str, profile: RobotProfile, model: RobotModel, collision: SelfCo
         return Plan(start, skipped=[Skipped(pose, str(problem)) for pose in grid])
 
 
+def _share(plan: Plan) -> float:
+    """Return the share of a plan's poses that can be reached."""
+    return len(plan.visits) / (len(plan.visits) + len(plan.skipped))
+
+
 def _reachable(choices: Sequence[Choice], profile: RobotProfile, model: RobotModel, collision: SelfCollision) -> Choice:
     """Return the first choice of which enough poses of every plan can be reached, else the one with the most."""
-
-    def share(choice: Choice) -> float:
-        plans = (_plan(name, _posed(profile, choice), model, collision) for name in choice.plans)
-        return min(len(plan.visits) / (len(plan.visits) + len(plan.skipped)) for plan in plans)
-
-    shares = []
+    shares: list[float] = []
     for choice in choices:
-        shares.append(share(choice))
+        posed = _posed(profile, choice)
+        shares.append(min(_share(_plan(name, posed, model, collision)) for name in choice.plans))
         if shares[-1] >= ENOUGH:
             break
     return choices[int(np.argmax(shares))]
@@ -203,19 +193,17 @@ def _in_view(
     grids = []
     for value, _, pose in found[:AROUND]:
         pair = [*profile.shape_joints, *(name for name in ranges if name not in profile.shape_joints)][:2]
-        steps = {name: MOUNT_STEP * min(1.0, np.ptp(ranges[name])) for name in pair}
-        around = {name: np.clip(pose[name] + steps[name] * np.arange(-1, 2), *ranges[name]) for name in pair}
-        grid = {
-            name: sorted({rounded(value, ranges[name]) for value in around.get(name, [at])})
-            for name, at in pose.items()
-        }
+        grid = {name: [rounded(at, ranges[name])] for name, at in pose.items()}
+        for name in pair:
+            step, ends = MOUNT_STEP * min(1.0, np.ptp(ranges[name])), ranges[name]
+            around = np.clip(pose[name] + step * np.arange(-1, 2), *ends)
+            grid[name] = sorted({rounded(value, ends) for value in around})
         poses = [dict(zip(grid, each, strict=True)) for each in itertools.product(*grid.values())]
         free = [each for each in poses if is_free(each)]
         if value > 0 and len(free) >= ENOUGH * len(poses):
             grids.append((float(np.mean([seen(each) for each in free])), grid))
     for _, grid in sorted(grids, key=lambda each: each[0], reverse=True):
-        plan = _plan("mounts", replace(profile, plans={"mounts": grid}), model, collision)
-        if len(plan.visits) >= ENOUGH * (len(plan.visits) + len(plan.skipped)):
+        if _share(_plan("mounts", replace(profile, plans={"mounts": grid}), model, collision)) >= ENOUGH:
             return grid
     return {}
 
@@ -224,6 +212,6 @@ def _text(guess: Guess) -> str:
     lines = [
         f"{schema.MODELINE}{schema.path_of('profile').as_uri()}",
         "# Written by stretch-sim-cal robot init; keys: docs/your_own_robot.md.",
+        *(f"# OPEN: {line}" for line in guess.open),
     ]
-    lines += [f"# OPEN: {line}" for line in guess.open]
     return "\n".join(lines) + "\n" + yaml_text(guess.data)

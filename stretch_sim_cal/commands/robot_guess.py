@@ -58,9 +58,7 @@ class Guess:
     open: list[str] = field(default_factory=list)
 
 
-def guess_profile(
-    given, left: str | None = None, right: str | None = None, sensor: str | None = None, further: Sequence[str] = ()
-) -> Guess:
+def guess_profile(given, left: str | None, right: str | None, sensor: str | None, further: Sequence[str]) -> Guess:
     """Return the profile that a description (`conventions.normal_form.Description`) determines; `further` are frames of
     lidars beyond two. Raises `InputError` for links that it has not, and for lidars that are ambiguous."""
     model = given.model()
@@ -69,8 +67,8 @@ def guess_profile(
     if convention is not None:
         guess.found.append(f"convention: {convention.name} is kept")
     else:
-        reason = "it keeps none (stretch-sim-cal lint --profile lists the departures); it is used as it is"
-        guess.open.append(f"convention: {reason}")
+        departures = "it keeps none (stretch-sim-cal lint --profile lists the departures)"
+        guess.open.append(f"convention: {departures}; it is used as it is")
     frames: dict[str, str] = {}
     other = next(link for link in model.order if link not in FOOTPRINTS)
     for key, names in (("base_frame", BASES), ("footprint_frame", FOOTPRINTS)):
@@ -89,8 +87,8 @@ def guess_profile(
         side: {"frame": link, "topic": f"/lidar_points_{side}", "unseen": _own_links(model, link)}
         for side, link in zip(names, lidars, strict=False)
     }
-    if further := [f"{name} {link}" for name, link in zip(names[2:], lidars[2:], strict=True)]:
-        guess.found.append(f"further lidars: {', '.join(further)}")
+    if len(lidars) > 2:
+        guess.found.append(f"further lidars: {', '.join(map(' '.join, zip(names[2:], lidars[2:], strict=True)))}")
     topics = " and ".join(f"/lidar_points_{side}" for side in guess.data["lidars"])
     guess.open.append(f"lidars: topic: a description does not name it; placeholder: {topics}")
     try:
@@ -107,9 +105,9 @@ def guess_profile(
 def _floor(model, surfaces: Mapping[str, Surface], wheels: Sequence, guess: Guess) -> None:
     lowest = lowest_points(model, surfaces)
     footprint = guess.data["footprint_frame"]
-    turning = {link for link in lowest for joint in wheels if joint in model.chain(link)}
     if not lowest:
         return
+    turning = {link for link in lowest for joint in wheels if joint in model.chain(link)}
     name, what = min(turning or lowest, key=lowest.get), "wheels" if turning else "shapes"
     gap = lowest[name] - float(link_transform(model, {}, footprint)[2, 3])
     if abs(gap) > FLOOR_OFF:
@@ -175,12 +173,12 @@ def _lidars(given, model, left: str | None, right: str | None, further: Sequence
         pair = (left or candidates[0], right or candidates[0])
     else:
         at_zero = link_transforms(model, {})
-        scores = [
-            (any(w in link.lower() for w in SIDE_WORDS[1]) - any(w in link.lower() for w in SIDE_WORDS[0]),
-             -at_zero[link][1, 3], -at_zero[link][0, 3])
-            for link in candidates
-        ]  # fmt: skip
-        pair = tuple(link for _, link in sorted(zip(scores, candidates, strict=True)))
+
+        def rank(link: str) -> tuple:
+            in_name = [any(word in link.lower() for word in words) for words in SIDE_WORDS]
+            return in_name[1] - in_name[0], -at_zero[link][1, 3], -at_zero[link][0, 3], link
+
+        pair = tuple(sorted(candidates, key=rank))
     guess.found.append(f"lidars: left {pair[0]}, right {pair[1]}")
     return *pair, *further
 
@@ -208,8 +206,7 @@ def _is_planar(sensor) -> bool:
 
 
 def _own_links(model, link: str) -> list[str]:
-    """Return the links of a lidar itself: its frame's, the one it is fixed in if that is named as a lidar, and all
-    fixed in it."""
+    """Return the links of a lidar itself: its frame, the ones named as a lidar that it is fixed in, all fixed in it."""
     own = [link]
     joint = model.parent_joint(link)
     while joint is not None and not joint.variables and any(word in joint.parent.lower() for word in LIDAR_WORDS):
@@ -231,33 +228,29 @@ def _joints(model, surfaces: Mapping[str, Surface], wheels: Sequence, guess: Gue
     arm = max(chains, key=len, default=[])  # from the base outwards
     if not arm:
         guess.found.append("joints: none moves a large part; one body shape for all poses")
-    data, tied = {}, set()
-
-    def ask(name: str, question: str) -> None:
-        guess.open.append(f"joints: {name}: {question}")
-
+    data, asked, tied = {}, [], set()
     for parts in _telescopes(model, arm):
         names = [joint.name for joint in parts]
         tied |= set(names)
         name = _short(names[0]).rstrip("0123456789").removesuffix("_l").rstrip("_") or _short(names[0])
         speed = min(SPEED[True], *(len(parts) * joint.limit.velocity or SPEED[True] for joint in parts))
         data[name] = {"command": f"{name}_joint", "linear": True, "tie": "sum", "parts": names, "speed": speed}
-        ask(name, f"{', '.join(names)} are assumed to be one telescope; write the name that its driver uses")
+        asked.append((name, f"{', '.join(names)} are assumed to be one telescope; write the name that its driver uses"))
     for joint in [*(joint for joint in arm if joint in limited), *(joint for joint in limited if joint not in arm)]:
         if joint.name in tied:
             continue
-        entry: dict = {"command": joint.name, "linear": joint.type == "prismatic"}
-        if joint in arm:
-            speed = SPEED[entry["linear"]]
-            entry["speed"] = min(speed, (joint.limit and joint.limit.velocity) or speed)
-            if joint.type == "continuous":
-                entry["limits"] = [-ENDLESS, ENDLESS]
-                ask(joint.name, "has no limits; half a turn to either side is assumed")
-            if joint.limit is not None and not joint.limit.velocity:
-                ask(joint.name, "its velocity limit is 0, so no simulator moves it: correct it")
-        else:
+        data[_short(joint.name)] = entry = {"command": joint.name, "linear": joint.type == "prismatic"}
+        if joint not in arm:
             entry["planned"] = False
-        data[_short(joint.name)] = entry
+            continue
+        speed = SPEED[entry["linear"]]
+        entry["speed"] = min(speed, (joint.limit and joint.limit.velocity) or speed)
+        if joint.type == "continuous":
+            entry["limits"] = [-ENDLESS, ENDLESS]
+            asked.append((joint.name, "has no limits; half a turn to either side is assumed"))
+        if joint.limit is not None and not joint.limit.velocity:
+            asked.append((joint.name, "its velocity limit is 0, so no simulator moves it: correct it"))
+    guess.open += [f"joints: {name}: {question}" for name, question in asked]
     if data:
         guess.data["joints"] = data
     if arm:
@@ -307,9 +300,7 @@ def _reach(model, surfaces: Mapping[str, Surface], joint) -> float:
 
 
 def _poses(model, surfaces: Mapping[str, Surface], arm: Sequence, order: Sequence[str], guess: Guess) -> None:
-    """Add the joints that the shape follows, the stowed pose, and plans; `order` are the profile's names of the arm's
-    joints."""
-
+    """Add the joints that the shape follows, the stowed pose, and plans; `order` are the arm's joints by profile."""
     footprint = guess.data["footprint_frame"]
     still = {joint.name for joint in model.moving_joints() if joint not in arm}
     collision = SelfCollision(model, MARGIN, float(link_transform(model, {}, footprint)[2, 3]), still=still)
@@ -346,26 +337,20 @@ def _poses(model, surfaces: Mapping[str, Surface], arm: Sequence, order: Sequenc
     changes = {name: change(name) for name in order}
     most = [name for name in sorted(changes, key=changes.get, reverse=True) if changes[name] > FOLLOWED_FROM][:2]
     followed = [name for name in order if name in most]
-
     grids = {name: np.linspace(*ranges[name], NODES) for name in followed}
     nodes = dict(zip(followed, np.meshgrid(*grids.values(), indexing="ij"), strict=True))
 
     def choice(pose: dict, box: tuple[slice, ...], stow: dict) -> Choice:
         chosen = {name: values[part] for (name, values), part in zip(grids.items(), box, strict=True)}
         ends = {name: (float(values[0]), float(values[-1])) for name, values in chosen.items()}
-
-        def plan(count: int) -> dict:
-            still: dict = {name: [rounded(pose[name], ranges[name])] for name in order}
-            return still | {
-                name: {"count": count, "from": round(low, 3), "to": round(high, 3)}
-                for name, (low, high) in ends.items()
-            }
-
-        return Choice(
-            stow={name: rounded(value, ranges[name]) for name, value in stow.items()},
-            plans={"quick": plan(2), "demo": plan(4), "default": plan(6)},
-            narrowed=[f"{name} {a:.3g} to {b:.3g}" for name, (a, b) in ends.items() if (a, b) != ranges[name]],
-        )
+        still = {name: [rounded(pose[name], ranges[name])] for name in order}
+        swept = {name: {"from": round(low, 3), "to": round(high, 3)} for name, (low, high) in ends.items()}
+        plans = {
+            plan: still | {name: {"count": count} | span for name, span in swept.items()}
+            for plan, count in (("quick", 2), ("demo", 4), ("default", 6))
+        }
+        narrowed = [f"{name} {a:.3g} to {b:.3g}" for name, (a, b) in ends.items() if (a, b) != ranges[name]]
+        return Choice({name: rounded(value, ranges[name]) for name, value in stow.items()}, plans, narrowed)
 
     boxes = []
     for pose in free[:WITH_ROOM]:
@@ -382,13 +367,9 @@ def _poses(model, surfaces: Mapping[str, Surface], arm: Sequence, order: Sequenc
     if not guess.choices:
         guess.choices = [choice(zero, (slice(0, NODES),) * len(followed), zero)]
     turning = [_reach(model, surfaces, joint) for joint in arm if joint.type != "prismatic"]
-    guess.data |= {
-        "shape_joints": followed,
-        "reach": round(max([0.1, *turning]), 2),
-        "stow": [guess.choices[0].stow],
-        "plans": guess.choices[0].plans,
-        "check_joints": list(order),
-    }
+    best, reach = guess.choices[0], round(max([0.1, *turning]), 2)
+    guess.data |= {"shape_joints": followed, "reach": reach, "stow": [best.stow], "plans": best.plans}
+    guess.data["check_joints"] = list(order)
     guess.found.append(
         f"arm: {', '.join(order)}; the body shape follows "
         + (" and ".join(f"{name} (outline {changes[name]:.2f} m)" for name in followed) or "none of them")
@@ -396,8 +377,7 @@ def _poses(model, surfaces: Mapping[str, Surface], arm: Sequence, order: Sequenc
 
 
 def largest_box(free: np.ndarray) -> tuple[float, tuple[slice, ...]]:
-    """Return the share of a grid's ranges that the largest box of free nodes (bool, an axis per joint) has, and its
-    slices."""
+    """Return the largest box of free nodes (bool, an axis per joint): its share of the grid's ranges, its slices."""
     spans = [[(low, high) for low in range(n) for high in range(low + 1, n)] for n in free.shape]
     best = (0.0, tuple(slice(0, 1) for _ in free.shape))
     for ends in itertools.product(*spans):

@@ -42,16 +42,11 @@ def _add_run_arguments(parser: argparse.ArgumentParser) -> None:
         help="run the nodes' own functions on arrays, in this process and without ROS (the default without ROS)",
     )  # fmt: skip
     where.add_argument("--nodes", action="store_true", help="run real nodes as processes, over ROS")
-    add(
-        "--lidar",
-        choices=LIDARS,
-        help="Gazebo's: cpu sees collision shapes, gpu visuals (default: cpu if there is one)",
-    )
+    add("--lidar", choices=LIDARS,
+        help="Gazebo's: cpu sees collision shapes, gpu visuals (default: cpu if there is one)")  # fmt: skip
     add("--seed", type=int, help="replaces the scenario's seed")
-    add(
-        "--mount-errors", nargs=2, type=float, metavar=("MM", "DEG"),
-        help="draw both lidars' mount errors of this length and angle from the seed",
-    )  # fmt: skip
+    add("--mount-errors", nargs=2, type=float, metavar=("MM", "DEG"),
+        help="draw both lidars' mount errors of this length and angle from the seed")  # fmt: skip
     add("--sensor", help="replaces the scenario's sensor: a name in config/, or a YAML file")
     add("--robot", metavar="FILE", help="replaces the scenario's robot: a profile in config/robots/, or a path")
     add("--verbose", action="store_true", help="show all output of every process")
@@ -78,18 +73,15 @@ def _run(args: argparse.Namespace) -> int:
         raise InputError(f"--repeat {repeat}: expected a number of 1 or more")
     if len(scenarios) * repeat > 1 and (args.view_file or args.view_port):
         raise InputError(f"--view-file and --view-port: support only one run, not {len(scenarios) * repeat}")
-    outputs = Outputs(args.junit, args.summary)
+    outputs, stream = Outputs(args.junit, args.summary), sys.stderr if args.json else sys.stdout
     verdicts, spreads, cases = [], [], []
     for scenario in scenarios:
-        folders = [scenario.name] if repeat == 1 else [f"{scenario.name}_{n}" for n in range(1, repeat + 1)]
-        runs = []
-        for folder in folders:
-            runs.append(run_one(scenario, args.out / folder, args))
-            cases.append(run_case(runs[-1], folder))
+        for number in range(1, repeat + 1):
+            name = scenario.name if repeat == 1 else f"{scenario.name}_{number}"
+            verdicts.append(run_one(scenario, args.out / name, args))
+            cases.append(run_case(verdicts[-1], name))
             outputs.write(cases)
-        verdicts += runs
-        spreads += spread_lines(runs) if repeat > 1 else []
-    stream = sys.stderr if args.json else sys.stdout
+        spreads += spread_lines(verdicts[-repeat:]) if repeat > 1 else []
     if spreads:
         print("\n".join(spreads), file=stream)
     outputs.publish(cases, stream)
@@ -140,10 +132,10 @@ def spread_lines(verdicts) -> list[str]:
     lines = [f"{verdicts[0].scenario.name}: {passed} of {len(verdicts)} runs pass; smallest and largest errors:"]
     for stage, judged in verdicts[0].stages.items():
         for quantity in judged.quantities:
-            errors = [
-                each.error for verdict in verdicts for each in verdict.stages[stage].quantities
-                if each.key == quantity.key and each.error is not None
-            ]  # fmt: skip
+            alike = [
+                each for verdict in verdicts for each in verdict.stages[stage].quantities if each.key == quantity.key
+            ]
+            errors = [each.error for each in alike if each.error is not None]
             lacking = f", {missing} without a result" if (missing := len(verdicts) - len(errors)) else ""
             found = f"{min(errors):.6g} to {max(errors):.6g}, spread {max(errors) - min(errors):.3g}" if errors else "-"
             lines.append(f"  {quantity.label:<24} {found} {quantity.unit}".rstrip() + lacking)
@@ -165,9 +157,7 @@ class Progress:
 
     def __init__(self, files, verbose: bool, stream):
         self._folders = f"{files.calibration.parent}/", f"{files.folder}/"
-        self._verbose = verbose
-        self._stream = stream
-        self._begun = time.monotonic()
+        self._verbose, self._stream, self._begun = verbose, stream, time.monotonic()
         self._output: dict[str, list[str]] = {}
         self._warned: set[str] = set()
 
@@ -190,10 +180,9 @@ class Progress:
             print(f"\r{shown}\x1b[K", end="", file=self._stream, flush=True)
 
     def _show_result(self, process, lines: list[str]) -> None:
+        results = [line for line in lines if line.startswith(RESULTS)] or [line for line in lines if line]
         if process.ready_line is not None:
             results = [line for line in lines if process.ready_line in line]
-        else:
-            results = [line for line in lines if line.startswith(RESULTS)] or [line for line in lines if line]
         seconds, self._begun = time.monotonic() - self._begun, time.monotonic()
         clear, result = "\r\x1b[K" if self._stream.isatty() else "", "".join(results[-1:])
         print(f"{clear}  {process.name:<10} {seconds:5.1f} s  {result}".rstrip(), file=self._stream)
@@ -219,13 +208,11 @@ def _simulate(args: argparse.Namespace) -> int:
     with contextlib.ExitStack() as held:
         if DOMAIN_VARIABLE not in os.environ:
             # A robot may be in the domain that everybody is in by default.
-            domain = str(held.enter_context(own_domain()))
-            os.environ[DOMAIN_VARIABLE] = domain
+            os.environ[DOMAIN_VARIABLE] = domain = str(held.enter_context(own_domain()))
             held.callback(os.environ.pop, DOMAIN_VARIABLE)
             print(f"in a separate ROS domain; for other terminals: export {DOMAIN_VARIABLE}={domain}", flush=True)
-        return run_node(
-            SIMULATOR, simulate, [f"--{name}={value}" for name, value in given.items() if value is not None]
-        )
+        arguments = [f"--{name}={value}" for name, value in given.items() if value is not None]
+        return run_node(SIMULATOR, simulate, arguments)
 
 
 COMMANDS = {

@@ -38,50 +38,38 @@ def path_of(kind: str) -> Path:
 
 
 def _profile() -> Schema:
-    from stretch_sim_cal.robot import wheeled_base
-    from stretch_sim_cal.robot.profile import (
-        ACCEPT,
-        BODY,
-        COMPUTED,
-        LIDAR_NAME,
-        TOPICS,
-        VENDOR,
-        CommandedJoint,
-        DescriptionSource,
-        ProfiledLidar,
-        RobotProfile,
-    )
+    from stretch_sim_cal.robot import profile, wheeled_base
 
-    source = {"vendor": Literal[VENDOR], "arguments": Mapping[str, Any], "packages": Mapping[str, Any]}
+    source = {"vendor": Literal[profile.VENDOR], "arguments": Mapping[str, Any], "packages": Mapping[str, Any]}
     lidars = {
         "type": "object",
-        "properties": dict.fromkeys(SIDES, of_record(ProfiledLidar, usual=("topic",))),
-        "additionalProperties": of_record(ProfiledLidar, without=("housing",), usual=("topic",)),
-        "propertyNames": {"pattern": f"^{LIDAR_NAME.pattern}$"},
+        "properties": dict.fromkeys(SIDES, of_record(profile.ProfiledLidar, usual=("topic",))),
+        "additionalProperties": of_record(profile.ProfiledLidar, without=("housing",), usual=("topic",)),
+        "propertyNames": {"pattern": f"^{profile.LIDAR_NAME.pattern}$"},
         "required": ["left"],
     }
     parts = tuple[str, ...] | tuple[tuple[str, ...], ...]
-    joint = of_record(CommandedJoint, {"parts": parts}, without=("name",), usual=("command",))
+    joint = of_record(profile.CommandedJoint, {"parts": parts}, without=("name",), usual=("command",))
     limits, topics = of_numbers(wheeled_base.LIMITS), of_keys(dict.fromkeys(wheeled_base.TOPICS, str | None))
     base = of_record(
         wheeled_base.WheeledBase, {"limits": limits, "topics": topics}, wheeled_base.NESTED, ("track_width",)
     )
     pose = Mapping[str, float]
     return of_record(
-        RobotProfile,
+        profile.RobotProfile,
         {
-            "description": any_of(str, of_record(DescriptionSource, source)),
+            "description": any_of(str, of_record(profile.DescriptionSource, source)),
             "lidars": lidars,
             "joints": Mapping[str, joint],
             "stow": pose | tuple[pose, ...],
             "home": pose | tuple[pose, ...],
             "offset_joints": Mapping[str, Annotated[float, Bounds(1e-6, 1.0)]],
-            "topics": of_keys(dict.fromkeys(TOPICS, str | None)),
-            "body": any_of(None, of_numbers(BODY)),
-            "accept": any_of(None, of_numbers(ACCEPT)),
+            "topics": of_keys(dict.fromkeys(profile.TOPICS, str | None)),
+            "body": any_of(None, of_numbers(profile.BODY)),
+            "accept": any_of(None, of_numbers(profile.ACCEPT)),
             "base": any_of(None, base),
         },
-        without=COMPUTED,
+        without=profile.COMPUTED,
         usual=("name", "footprint_frame", "sensor", "lidar_geometry", "mount_candidates"),
     ) | {"required": ["description", "lidars", "base_frame"]}
 

@@ -1,5 +1,4 @@
-"""`stretch-sim-cal sensor RECORDING... --out DIR`: identifies the units of both lidars, as
-the simulator can have them."""
+"""`stretch-sim-cal sensor RECORDING... --out DIR`: identifies the lidars' units, as the simulator can have them."""
 
 import argparse
 import sys
@@ -128,7 +127,5 @@ def _agree(stations, paths: list[Path], names: tuple[str, str]) -> None:
         for side, one, other in zip(names, stations[0].signatures, station.signatures, strict=True):
             for name, first, second in ((name, getattr(one, name), getattr(other, name)) for name in settings):
                 if first != second:
-                    raise InputError(
-                        f"{path}: {side} lidar: {name} is {second}, in {paths[0]} it is {first}; give only "
-                        "recordings with the same driver settings"
-                    )
+                    differ = f"{side} lidar: {name} is {second}, in {paths[0]} it is {first}"
+                    raise InputError(f"{path}: {differ}; give only recordings with the same driver settings")

@@ -17,7 +17,6 @@ from stretch_sim_cal.commands.recorded import NAMES, add_recording_arguments, op
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.files import write_atomic
 from stretch_sim_cal.recording.rosbag import Recording
-from stretch_sim_cal.robot.profile import RobotProfile
 from stretch_sim_cal.sensor.sensor import sensors_called
 
 
@@ -44,10 +43,16 @@ def _verify(args: argparse.Namespace) -> int:
     if args.recording:
         with Recording(args.recording) as recording:
             source = open_source(args, recording)
-            clouds, body = list(source.clouds(args.num_samples, "verifying")), source.body
+            clouds, description = list(source.clouds(args.num_samples, "verifying")), source.description
             base_from_left, footprint, sensor = source.frames.base_from_left, source.footprint_from_base, source.sensors
     else:
-        clouds, base_from_left, footprint, body, sensor = _live(args, profile)
+        from stretch_sim_cal.ros.capture_node import live_clouds
+
+        given = {option.name: getattr(args, name) for name, option in NAMES.items()}
+        given |= {"robot": args.robot, "max_time_difference": args.max_time_difference}
+        clouds, base_from_left, footprint, description = live_clouds(args.num_samples, given)
+        sensor = sensors_called(args.sensor or profile.sensor)
+    body = body_settings(profile, description, warn)
     tolerances = Tolerances(1e-3 * args.tolerance_mm, float(np.radians(args.tolerance_deg)))
     verification = verify(file, clouds, base_from_left, footprint, tolerances, sensor, body)
     drifts, asked = verification.drifts, verification.open_questions
@@ -56,16 +61,6 @@ def _verify(args: argparse.Namespace) -> int:
     lines = [*(drift.sentence() for drift in drifts), *(f"undetermined: {question}" for question in asked)]
     show(args, answer, [*lines, f"{file.path}: {verification.verdict}"], None)
     return 0 if verification.verdict == HOLDS else 1
-
-
-def _live(args: argparse.Namespace, profile: RobotProfile):
-    from stretch_sim_cal.ros.capture_node import live_clouds
-
-    given = {option.name: getattr(args, name) for name, option in NAMES.items()}
-    given |= {name: getattr(args, name) for name in ("robot", "max_time_difference")}
-    clouds, base_from_left, footprint, description = live_clouds(args.num_samples, given)
-    sensors = sensors_called(args.sensor or profile.sensor)
-    return clouds, base_from_left, footprint, body_settings(profile, description, warn), sensors
 
 
 def _add_history(parser: argparse.ArgumentParser) -> None:
@@ -82,8 +77,7 @@ def _history(args: argparse.Namespace) -> int:
     if not args.days > 0:
         raise InputError(f"--days: is {args.days:g}, a number above 0 is needed")
     path = args.file or default_history()
-    history = History(path, must_exist=True)
-    since = datetime.datetime.now().timestamp() - 86400.0 * args.days
+    history, since = History(path, must_exist=True), datetime.datetime.now().timestamp() - 86400.0 * args.days
     looks, changes = history.measurements(since), history.changes(since)
     history.close()
     if not looks:
@@ -97,9 +91,8 @@ def _history(args: argparse.Namespace) -> int:
     }  # fmt: skip
     if args.plot:
         known = {block.vector for block in blocks()}
-        vectors = dict.fromkeys(name for _, look in looks for name in look.vectors if name not in known)
-        further = dict.fromkeys(name.removeprefix("lidars ") for name in vectors)
-        _draw(args.plot, looks, changes, blocks(further))
+        further = (name for _, look in looks for name in look.vectors if name not in known)
+        _draw(args.plot, looks, changes, blocks(dict.fromkeys(name.removeprefix("lidars ") for name in further)))
     counts = [f"{found[what]} {what.removesuffix('s' * (found[what] == 1))}" for what in ("looks", "places")]
     lines = [f"{' at '.join(counts)}, {found['first']} to {found['last']}"]
     lines += [f"{len(refused)} undetermined, the last: {refused[-1].refused[0]}"] if refused else []

@@ -4,7 +4,6 @@ import argparse
 import math
 import sys
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from scipy.spatial.transform import Rotation
@@ -17,7 +16,7 @@ from stretch_sim_cal.files import write_atomic
 from stretch_sim_cal.harness.pages import text_lines
 from stretch_sim_cal.robot.collision import SelfCollision
 from stretch_sim_cal.studies.orientations import orientations
-from stretch_sim_cal.studies.workspace import FORMATS, Workspace, workspace, write_workspace_plot
+from stretch_sim_cal.studies.workspace import FORMATS, workspace, write_workspace_plot
 
 EXAMPLE = "stretch-sim-cal workspace stretch4 --frame grasp_center_link --plot workspace.png"
 MARGIN = 0.01
@@ -47,13 +46,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--samples", type=int, metavar="N",
         help=f"largest number of configurations (default: {SAMPLES}; {STARTS} with --orientations)")  # fmt: skip
     add("--collision-free", action="store_true", help="only configurations without self-collision")
-    add(
-        "--margin",
-        type=float,
-        default=MARGIN,
-        metavar="M",
-        help="with --collision-free: the distance that counts as touching (default: %(default)s)",
-    )
+    add("--margin", type=float, default=MARGIN, metavar="M",
+        help="with --collision-free: the distance that counts as touching (default: %(default)s)")  # fmt: skip
     add("--floor", type=float, metavar="Z", help="with --collision-free: a floor at this height over the root")
     add("--points", type=Path, metavar="FILE", help="write the points as .csv, or with their configurations as .npz")
     add("--plot", type=Path, metavar="FILE", help="write a picture (.png, .svg, .pdf)")
@@ -93,9 +87,17 @@ def run(args: argparse.Namespace) -> int:
         _write_points(args.points, {"points": reached.points}, ("x", "y", "z"), reached)
     if args.plot:
         write_workspace_plot(reached, args.plot, model, held)
+    same = (
+        "relative_to", "dimension", "hull_dimension", "measure", "measure_error", "hull_measure", "hull_bound",
+        "resolution", "samples", "colliding", "settled",
+    )  # fmt: skip
+    answer = {
+        "frame": reached.link, "variables": [variable.name for variable in reached.variables],
+        "bounds": reached.bounds.tolist(), "hull": reached.hull.tolist(), "points": len(reached.points),
+        **{name: getattr(reached, name) for name in same},
+    }  # fmt: skip
     written = [path for path in (args.points, args.plot) if path]
-    lines = text_lines("workspace", reached=reached, shapes=SHAPES, measures=MEASURES, written=written)
-    show(args, _summary(reached), lines)
+    show(args, answer, text_lines("workspace", reached=reached, shapes=SHAPES, measures=MEASURES, written=written))
     return 0
 
 
@@ -124,21 +126,8 @@ def _orientations(model, point, held, collision, args: argparse.Namespace) -> in
     return 0 if reached else 1
 
 
-def _summary(reached: Workspace) -> dict[str, Any]:
-    same = (
-        "relative_to", "dimension", "hull_dimension", "measure", "measure_error", "hull_measure", "hull_bound",
-        "resolution", "samples", "colliding", "settled",
-    )  # fmt: skip
-    return {
-        "frame": reached.link, "variables": [variable.name for variable in reached.variables],
-        "bounds": reached.bounds.tolist(), "hull": reached.hull.tolist(), "points": len(reached.points),
-        **{name: getattr(reached, name) for name in same},
-    }  # fmt: skip
-
-
 def _write_points(path: Path, main: dict, columns: tuple[str, ...], reached) -> None:
     """Write points or quaternions (by their name in an .npz), and the configurations that have them."""
-
     names = [variable.name for variable in reached.variables]
     if path.suffix == ".npz":
         content = main | {"configurations": reached.configurations, "variables": np.array(names)}

@@ -55,14 +55,11 @@ class Case:
 
 def run_case(verdict: Any, name: str) -> Case:
     """Return the case of a scenario's `Verdict`, called `name`."""
-    rows = [
-        Row(
-            f"{stage}.{each.key}", each.label, each.error, each.unit,
-            f"at most {each.tolerance:g} {each.unit}".rstrip(), each.passed,
-        )
-        for stage, judged in verdict.stages.items() for each in judged.quantities
-    ] if not (verdict.passed and verdict.refused) else []  # fmt: skip
-    note = f"refused as expected: {verdict.refused}" if verdict.passed and verdict.refused else ""
+    rows, note = [], f"refused as expected: {verdict.refused}" if verdict.passed and verdict.refused else ""
+    for stage, judged in verdict.stages.items() if not note else ():
+        for each in judged.quantities:
+            bound = f"at most {each.tolerance:g} {each.unit}".rstrip()
+            rows.append(Row(f"{stage}.{each.key}", each.label, each.error, each.unit, bound, each.passed))
     return Case("scenarios", name, rows, verdict.reasons, verdict.broken, verdict.seconds.get("total", 0.0), note)
 
 
@@ -83,19 +80,14 @@ def campaign_cases(found: Mapping[str, Any]) -> list[Case]:
     seconds = (found["seconds"] or {"total": 0.0})["total"]
     few = [f"of {cases} cases {found['good']} were accepted and right; {confidence} at least {shown:.4f} of such cases "
            f"are, {asked:g} was requested"]  # fmt: skip
+    conditions = [Case(suite, "accepted and right", rows, () if shown >= asked else few, seconds=seconds)]
     none = [("wrong", "accepted but wrong", found["wrong"], cases)]
     if found["nodes"]["cases"]:
         none.append(("nodes", "different through the real nodes", found["nodes"]["disagree"], found["nodes"]["cases"]))
-    return [
-        Case(suite, "accepted and right", rows, () if shown >= asked else few, seconds=seconds),
-        *(
-            Case(
-                suite, label, [Row(key, label, count, "", "0", not count)],
-                [f"{count} of {number} cases were {label}"] if count else (),
-            )
-            for key, label, count, number in none
-        ),
-    ]  # fmt: skip
+    for key, label, count, number in none:
+        reasons = [f"{count} of {number} cases were {label}"] if count else ()
+        conditions.append(Case(suite, label, [Row(key, label, count, "", "0", not count)], reasons))
+    return conditions
 
 
 def junit(cases: Sequence[Case]) -> str:
@@ -122,16 +114,14 @@ def summary(cases: Sequence[Case]) -> str:
         parts.append(f"### {verdict}: {markdown_cell(f'{case.suite}: {case.name}')}\n")
         if case.rows:
             parts.append(markdown_table(("quantity", "found", "allowed", "verdict"), [row.cells for row in case.rows]))
-        if said := [*case.reasons, *([case.note] if case.note else [])]:
-            parts.append("".join(f"- {markdown_cell(line)}\n" for line in said))
-    return "\n".join(parts) + "\n"
+        parts.append("".join(f"- {markdown_cell(line)}\n" for line in (*case.reasons, case.note) if line))
+    return "\n".join(filter(None, parts)) + "\n"
 
 
 def annotations(cases: Sequence[Case]) -> list[str]:
     """Return a GitHub workflow command for every case that is not passed."""
-    return [
-        workflow_command("error", case.table(), title=f"{case.suite}: {case.name}") for case in cases if case.reasons
-    ]
+    failed = [case for case in cases if case.reasons]
+    return [workflow_command("error", case.table(), title=f"{case.suite}: {case.name}") for case in failed]
 
 
 def workflow_command(level: str, text: str, **properties: object) -> str:

@@ -36,13 +36,16 @@ COLOURS = tuple(f"#{bytes(colour).hex()}" for colour in LIDARS)
 BOUND = 0.98  # of the points lie within the first view: a return through a window lies far out
 
 
+ByLidar = Mapping[str, np.ndarray]
+"""Points (N, 3) or poses (4, 4) by the lidars' names, the left one first."""
+
+
 @dataclass(frozen=True)
 class CapturedClouds:
-    """Returns (N, 3) or (N, 5) by lidar in the lidars' frames, the left one first, and the described
-    base_link_from_lidar (4, 4) by lidar."""
+    """Returns (N, 3) or (N, 5) in the lidars' frames, and the described base_link_from_lidar (4, 4)."""
 
-    returns: Mapping[str, np.ndarray]
-    described: Mapping[str, np.ndarray]
+    returns: ByLidar
+    described: ByLidar
 
     @classmethod
     def load(cls, files: RunFiles) -> "CapturedClouds":
@@ -84,15 +87,12 @@ class CapturedClouds:
         return {name: left @ to_left[name] if name in to_left else self.described[name] for name in self.returns}
 
 
-def placed(points: Mapping[str, np.ndarray], poses: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+def placed(points: ByLidar, poses: ByLidar) -> dict[str, np.ndarray]:
     """Return the points (N, 3) in base_link of the lidars whose poses are given."""
     return {name: apply(pose, points[name]) for name, pose in poses.items()}
 
 
-def turnable(
-    clouds: Mapping[str, np.ndarray], before: Mapping[str, np.ndarray], after: Mapping[str, np.ndarray],
-    spot: np.ndarray | None,
-) -> str:  # fmt: skip
+def turnable(clouds: ByLidar, before: ByLidar, after: ByLidar, spot: np.ndarray | None) -> str:
     """Return HTML: the clouds (N, 3) by lidar, each in its lidar's frame, with base_link_from_lidar (4, 4) before and
     after (a lidar without the latter is left out), and the place `spot` (3,) in base_link that shows the difference
     best, if any. Raises `InputError` if there are no points."""

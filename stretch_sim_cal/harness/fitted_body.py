@@ -3,6 +3,7 @@
 import datetime
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -35,42 +36,38 @@ class RobotBody:
     ):
         self.profile = profile = profile or stretch_profile()
         limits, frames = profile.commanded_limits(model), (profile.base_frame, profile.footprint_frame)
+        lidars, base = profile.lidar_links(model), profile.base_frame
         missing = [link for link in frames if link not in model.links]
-        missing += ["lidars"] if len(profile.lidar_links(model)) < 2 else []
+        missing += ["lidars"] if len(lidars) < 2 else []
         missing += [name for name in profile.commands.values() if name not in limits]
         if missing:
-            raise InputError(
-                f"robot '{model.name}': has no {', '.join(missing)}; a {profile.name}'s description is needed"
-            )
+            names = ", ".join(missing)
+            raise InputError(f"robot '{model.name}': has no {names}; a {profile.name}'s description is needed")
         self.model = model
-        self._base = profile.base_frame
         self.limits = {joint: limits[name] for joint, name in profile.commands.items()}
-        self.outline = {
-            link: surface for link, surface in outline_surfaces(model, profile).items() if len(surface.faces)
-        }
+        self.outline = {link: each for link, each in outline_surfaces(model, profile).items() if len(each.faces)}
         """The surfaces of the body, by link."""
         unseen = {link for lidar in profile.every_lidar.values() for link in lidar.unseen}
         self.surfaces = {link: surface for link, surface in self.outline.items() if link not in unseen}
         """Those that the lidars see: all but themselves."""
         at_zero = link_transforms(model, {})
         if footprint_from_base_link is None:
-            footprint_from_base_link = inverse(at_zero[profile.footprint_frame]) @ at_zero[self._base]
+            footprint_from_base_link = inverse(at_zero[profile.footprint_frame]) @ at_zero[base]
         self.footprint_from_base_link = footprint_from_base_link
-        base = inverse(at_zero[self._base])
-        self.lidars = np.array(
-            [
-                (footprint_from_base_link @ base @ at_zero[link])[:3, 3]
-                for link in (*profile.lidar_links(model), *(lidar.frame for lidar in profile.further.values()))
-            ]
-        )
+        footprint_from_root = footprint_from_base_link @ inverse(at_zero[base])
+        lidars = [*lidars, *(lidar.frame for lidar in profile.further.values())]
+        self.lidars = np.array([(footprint_from_root @ at_zero[link])[:3, 3] for link in lidars])
         """The lidars' places (L, 3) in base_footprint as the description has them: left, right, and those beyond."""
-        self.hash = description_hash(model, self.outline, profile)
+
+    @cached_property
+    def hash(self) -> str:
+        return description_hash(self.model, self.outline, self.profile)
 
     def transforms(self, positions: Mapping[str, float | np.ndarray]) -> dict[str, np.ndarray]:
         """Return footprint_from_link (..., 4, 4) of every link with a surface; positions are by description name."""
         known = {name: value for name, value in positions.items() if name in self.model.joints}
-        frames = link_transforms(self.model, known, [*self.outline, self._base])
-        footprint_from_root = self.footprint_from_base_link @ inverse(frames[self._base])
+        frames = link_transforms(self.model, known, [*self.outline, self.profile.base_frame])
+        footprint_from_root = self.footprint_from_base_link @ inverse(frames[self.profile.base_frame])
         return {link: footprint_from_root @ frames[link] for link in self.outline}
 
     def positions(self, sample: Sample) -> dict[str, float]:
@@ -79,14 +76,6 @@ class RobotBody:
             return dict(sample.joints)
         commanded = {name: sample.actual[joint] for joint, name in self.profile.commands.items()}
         return self.profile.joint_positions(self.model, commanded)
-
-    def outside_limits(self, values: Mapping[str, float], tolerance: float = 1e-3) -> list[str]:
-        """Return, as text, which of the values of the planned joints are outside the description's limits."""
-        return [
-            f"{joint} {values[joint]:.3f} is not in [{limit.lower:.3f}, {limit.upper:.3f}]"
-            for joint, limit in self.limits.items()
-            if not limit.lower - tolerance <= values[joint] <= limit.upper + tolerance
-        ]
 
     def outlines_at(self, robot: RobotOutline | SeenRobot, others: Mapping[str, float]) -> OutlinesAt:
         """Return the function that `fit_body_shape` asks for outlines; `others` are positions of all other joints."""
@@ -157,7 +146,11 @@ def check_joints(dataset: Dataset, body: RobotBody) -> list[str]:
     messages = []
     for sample in dataset.samples:
         for kind, values, tolerance in (("commanded", sample.commanded, 1e-3), ("actual", sample.actual, 0.05)):
-            outside = body.outside_limits(values, tolerance)
+            outside = [
+                f"{joint} {values[joint]:.3f} is not in [{limit.lower:.3f}, {limit.upper:.3f}]"
+                for joint, limit in body.limits.items()
+                if not limit.lower - tolerance <= values[joint] <= limit.upper + tolerance
+            ]
             if outside:
                 raise InputError(f"{sample.name}: {kind} {'; '.join(outside)}: of another robot or tool")
         for joint in body.profile.planned:
@@ -171,16 +164,13 @@ def check_joints(dataset: Dataset, body: RobotBody) -> list[str]:
 
 def about(dataset: Dataset, body: RobotBody, settings: FitSettings) -> dict:
     """Return the model file's entries on its origin, by the published names if there are any."""
-    tool = str(dataset.info.get("tool", dataset.info.get("tool_id", "unknown")))
+    info, now = dataset.info, datetime.datetime.now(datetime.UTC)
+    tool = str(info.get("tool", info.get("tool_id", "unknown")))
     return {
-        "tool": tool,
-        "description_hash": body.hash,
-        "evidence": settings.evidence,
-        "heights": [settings.returns.lowest, settings.returns.highest],
-        "fitted": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "tool": tool, "description_hash": body.hash, "evidence": settings.evidence,
+        "heights": [settings.returns.lowest, settings.returns.highest], "fitted": now.isoformat(timespec="seconds"),
         "dataset_metadata": {
-            "robot_id": str(dataset.info.get("robot_id", "unknown")),
-            "tool_id": tool,
-            "timestamp": str(dataset.info.get("timestamp", dataset.created)),
+            "robot_id": str(info.get("robot_id", "unknown")), "tool_id": tool,
+            "timestamp": str(info.get("timestamp", dataset.created)),
         },
-    }
+    }  # fmt: skip

@@ -45,12 +45,12 @@ from stretch_sim_cal.ros.captures import CalibratedPoses, Capture, captured
 from stretch_sim_cal.ros.drive_node import DrivenRobot, Solve, course_of, known_of, planned
 from stretch_sim_cal.ros.frame_listener import FrameListener
 from stretch_sim_cal.ros.lidar_clouds import lidars_of
-from stretch_sim_cal.ros.node_commands import NODE_COMMANDS
+from stretch_sim_cal.ros.node_commands import CALIBRATED_FRAMES, NODE_COMMANDS
 from stretch_sim_cal.ros.options import option_values
 from stretch_sim_cal.ros.simulator_node import write_truth
 from stretch_sim_cal.ros.watchdog import Watchdog
 from stretch_sim_cal.sensor.points import return_columns, returns_of
-from stretch_sim_cal.simulated import next_stations
+from stretch_sim_cal.simulated import Station, next_stations
 from stretch_sim_cal.simulation.embedded import EmbeddedSimulator
 
 SCANS_PER_LISTENER = 200
@@ -70,7 +70,11 @@ class SimulatedRobot:
 
     def columns(self, name: str, number: int) -> np.ndarray:
         """Return the returns (N, 5) float32 of a lidar's scan as a node reads them: x, y, z, ring, intensity."""
-        return return_columns(returns_of(self.simulator.scan(name, number))).astype(np.float32)
+        return _columns(returns_of(self.simulator.scan(name, number)))
+
+
+def _columns(returns: np.ndarray) -> np.ndarray:
+    return return_columns(returns).astype(np.float32)
 
 
 class InProcess:
@@ -157,11 +161,9 @@ class SimulatedContext:
         return SimpleNamespace(info=partial(say, "INFO"), warning=partial(say, "WARN"))
 
     def watchdog(self, timeout: float) -> Watchdog:
-        """Return one that never tires: nothing is silent here."""
-        return Watchdog(math.inf, lambda text: None)
+        return Watchdog(math.inf, lambda text: None)  # nothing is silent here
 
-    def spin_once(self, timeout: float = 0.0) -> None:
-        """Do nothing: all data is available at once."""
+    def spin_once(self, timeout: float = 0.0) -> None: ...
 
     def spin_until(self, condition: Callable[[], bool], timeout: float = math.inf, watchdog: Any = None) -> bool:
         return condition()
@@ -188,10 +190,9 @@ class SimulatedContext:
         looks = [(name, first[name] + number) for name in names for number in range(SCANS)]
         seen = [robot.in_footprint(name, self.robot.columns(name, number)) for name, number in looks]
         _, plan = planned(options, robot, np.concatenate(seen))
-        driving, at = self.simulator.driving, np.zeros(3)
+        driving, at, results = self.simulator.driving, np.zeros(3), []
         limits = Speeds.of(base, options.speed, np.radians(options.turn_speed))
         stations = next_stations(self.simulator, names, options.scans, [])
-        results = []
 
         def go(stop: Stop, _added: bool) -> float:
             nonlocal at
@@ -205,17 +206,14 @@ class SimulatedContext:
             stations.extend(next_stations(self.simulator, names, options.scans, [leg], options.continuous))
             return driving.now - began
 
-        def read(clouds: list[np.ndarray]) -> list[np.ndarray]:
-            return [return_columns(cloud).astype(np.float32) for cloud in clouds]
+        def read(station: Station) -> RecordedStation:
+            clouds = station.clouds
+            if station.sweep is None:
+                clouds = {name: [_columns(scan) for scan in scans] for name, scans in clouds.items()}
+            return RecordedStation(clouds, station.odometry, station.sweep)
 
         def estimate() -> Known:
-            found = [
-                RecordedStation(
-                    {name: read(clouds) if each.sweep is None else clouds for name, clouds in each.clouds.items()},
-                    each.odometry, each.sweep,
-                ) for each in stations
-            ]  # fmt: skip
-            results.append(solve(found))
+            results.append(solve([read(each) for each in stations]))
             return known_of(results[-1])
 
         ending = course_of(options, robot, plan).follow(go, estimate)
@@ -245,11 +243,10 @@ class SimulatedFrames(FrameListener):
     @property
     def tree(self) -> FrameTree:
         options, tree = self._context.options, self.described
-        left = tree.resolve(options.left_lidar_frame)
-        names = ("floor_frame", "right_calibrated_frame", "left_calibrated_frame")
-        if all(hasattr(options, name) for name in names):
+        if all(hasattr(options, option.name) for option in CALIBRATED_FRAMES):
             file = CalibrationFile.load_or_empty(getattr(options, "calibration_file", "") or default_path())
-            for (parent, child), pose in calibrated_frames(file, options, left).items():
+            frames = calibrated_frames(file, options, tree.resolve(options.left_lidar_frame))
+            for (parent, child), pose in frames.items():
                 tree.connect(parent, child, pose)
         return tree
 
@@ -277,7 +274,6 @@ class SimulatedClouds:
         context.log.info(f"listening to {command.enumerated(list(self.topics.values()))}")
 
     def take(self, count: int, label: str) -> Iterator[Any]:
-        """Yield `count` sets with `clouds` of returns (N, 5) by lidar."""
         for _ in range(count):
             number, self._count = self._count, self._count + 1
             clouds = {name: self._robot.columns(own, self._first[own] + number) for name, own in self._lidars.items()}
@@ -301,13 +297,10 @@ class SimulatedArm(ArmState):
 
     def wait_until_known(self) -> None: ...
 
-    @contextlib.contextmanager
-    def stopping(self) -> Iterator[None]:
-        """A context in which the arm is moved."""
-        yield
+    def stopping(self) -> contextlib.AbstractContextManager[None]:
+        return contextlib.nullcontext()
 
     def move(self, target: Sequence[float]) -> None:
-        commands = self.profile.commands
-        self._context.simulator.joints.place(
-            {commands[joint]: float(value) for joint, value in zip(self.profile.planned_names, target, strict=False)}
-        )
+        planned = zip(self.profile.planned_names, target, strict=False)
+        positions = {self.profile.commands[joint]: float(value) for joint, value in planned}
+        self._context.simulator.joints.place(positions)

@@ -105,10 +105,8 @@ class LaunchedScenario:
         assert self.verdict.passed, self._told("; ".join(self.verdict.reasons))
 
     def assert_clean_exits(self) -> None:
-        """Assert, after the shutdown, that every process ended with exit code 0, the node that has to refuse with 1.
-
-        A simulator that broke at its end, after its last use, is named as such.
-        """
+        """Assert, after the shutdown, that every process ended with exit code 0, the node that has to refuse with 1. A
+        simulator that broke at its end, after its last use, is named as such."""
         failure = self._sequence.failure
         expected = {failure.process.name: 1} if self.scenario.refusal and failure is not None else {}
         codes = self._sequence.exit_codes.items()

@@ -8,22 +8,15 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
-from launch.actions import (
-    DeclareLaunchArgument,
-    EmitEvent,
-    ExecuteProcess,
-    LogInfo,
-    OpaqueFunction,
-    RegisterEventHandler,
-)
 from launch.conditions import IfCondition
 from launch.event_handlers import OnProcessExit, OnProcessIO
 from launch.events import Shutdown
 from launch.events.process import ProcessExited, ProcessIO
 from launch.substitutions import LaunchConfiguration
 
-from launch import Action, LaunchContext, LaunchDescription
+from launch import Action, LaunchContext, LaunchDescription, actions
 from stretch_sim_cal.files import share_directory
 from stretch_sim_cal.harness import processes
 from stretch_sim_cal.harness.processes import Process, ProcessSequence, RunFiles, node_process
@@ -47,22 +40,19 @@ class LaunchedSequence:
         self._shutdown_at_end, self._stay_after_failure = shutdown_at_end, stay_after_failure
         environment = dict(environment) | {"PYTHONUNBUFFERED": "1"}
         self._actions = {
-            each.name: ExecuteProcess(
+            each.name: actions.ExecuteProcess(
                 cmd=each.command, name=each.name, additional_env=environment, output="screen",
                 sigterm_timeout=PATIENCE_AT_SHUTDOWN, sigkill_timeout=PATIENCE_AT_SHUTDOWN,
             ) for each in processes
         }  # fmt: skip
 
     def start(self) -> list[Action]:
-        handlers: list[Action] = []
+        handlers: list[Any] = []
         for process in self.sequence.processes:
             action, read = self._actions[process.name], partial(self._read, process)
-            for handler in (
-                OnProcessIO(target_action=action, on_stdout=read, on_stderr=read),
-                OnProcessExit(target_action=action, on_exit=partial(self._ended, process)),
-            ):
-                handlers.append(RegisterEventHandler(handler))
-        return [*handlers, *self._next()]
+            handlers.append(OnProcessIO(target_action=action, on_stdout=read, on_stderr=read))
+            handlers.append(OnProcessExit(target_action=action, on_exit=partial(self._ended, process)))
+        return [*map(actions.RegisterEventHandler, handlers), *self._next()]
 
     def _read(self, process: Process, event: ProcessIO) -> list[Action] | None:
         if self.sequence.printed(process, event.text.decode(errors="replace")):
@@ -76,8 +66,7 @@ class LaunchedSequence:
             return self._next()
         elif self.sequence.failure is not None:
             self._on_end()
-            shutdown = EmitEvent(event=Shutdown(reason=self.sequence.failure.sentence))
-            return [] if self._stay_after_failure else [shutdown]
+            return [] if self._stay_after_failure else [_shutdown(self.sequence.failure.sentence)]
         return None
 
     def _next(self) -> list[Action]:
@@ -86,19 +75,21 @@ class LaunchedSequence:
             return [self._actions[process.name]]
         self._on_end()
         if self._shutdown_at_end:
-            return [EmitEvent(event=Shutdown(reason="all steps have succeeded"))]
+            return [_shutdown("all steps have succeeded")]
         has_steps = any(process.ready_line is None for process in self.sequence.processes)
-        return [LogInfo(msg="all steps have succeeded")] if has_steps else []
+        return [actions.LogInfo(msg="all steps have succeeded")] if has_steps else []
 
 
-def rviz(use_sim_time: bool, *options: str) -> ExecuteProcess:
+def _shutdown(reason: str) -> Action:
+    return actions.EmitEvent(event=Shutdown(reason=reason))
+
+
+def rviz(use_sim_time: bool, *options: str) -> actions.ExecuteProcess:
     """Return RViz with the package's view, started if the launch's argument `rviz` is true."""
     view = str(share_directory() / "rviz" / "dual_lidar_calibration.rviz")
-    clock = f"use_sim_time:={str(use_sim_time).lower()}"
-    return ExecuteProcess(
-        cmd=["rviz2", "-d", view, *options, "--ros-args", "-p", clock],
-        name="rviz2", output="screen", condition=IfCondition(LaunchConfiguration("rviz")),
-    )  # fmt: skip
+    command = ["rviz2", "-d", view, *options, "--ros-args", "-p", f"use_sim_time:={str(use_sim_time).lower()}"]
+    condition = IfCondition(LaunchConfiguration("rviz"))
+    return actions.ExecuteProcess(cmd=command, name="rviz2", output="screen", condition=condition)
 
 
 def calibration_description(use_sim_time: bool, motion_warning: str = "") -> LaunchDescription:
@@ -125,14 +116,14 @@ def calibration_description(use_sim_time: bool, motion_warning: str = "") -> Lau
     )
     return LaunchDescription([
         *(_argument(name, default, description) for name, default, description in arguments),
-        OpaqueFunction(function=lambda context: _calibration(context, use_sim_time)),
+        actions.OpaqueFunction(function=lambda context: _calibration(context, use_sim_time)),
         rviz(use_sim_time),
     ])  # fmt: skip
 
 
-def _argument(name: str, default: object, description: str) -> DeclareLaunchArgument:
+def _argument(name: str, default: object, description: str) -> actions.DeclareLaunchArgument:
     text, choices = (str(default).lower(), ["true", "false"]) if isinstance(default, bool) else (str(default), None)
-    return DeclareLaunchArgument(name, default_value=text, choices=choices, description=description)
+    return actions.DeclareLaunchArgument(name, default_value=text, choices=choices, description=description)
 
 
 def _calibration(context: LaunchContext, use_sim_time: bool) -> list[Action]:
@@ -147,9 +138,8 @@ def _calibration(context: LaunchContext, use_sim_time: bool) -> list[Action]:
         stages["mounts"] = {"plan": given("mounts_plan")}
     if given("body_shape") == "true":
         stages["body_shape"] = {"plan": given("plan"), "fit_method": given("fit_method")}
-    files = RunFiles(Path(given("data")).expanduser().resolve())
-    sensor, robot = given("sensor") or None, given("robot") or None
-    common = {"use_sim_time": use_sim_time, "robot": robot}
+    files, sensor = RunFiles(Path(given("data")).expanduser().resolve()), given("sensor") or None
+    common = {"use_sim_time": use_sim_time, "robot": given("robot") or None}
     nodes = processes.calibration_nodes(stages, files, sensor=sensor, **common)
     if not {"mounts", "body_shape"} & set(stages):
         nodes.append(processes.broadcast_process(**common))

@@ -31,34 +31,33 @@ from stretch_sim_cal.simulation.gazebo.installation import ament_prefixes
 from stretch_sim_cal.simulation.gazebo.processes import end_group, prepare_child
 
 DOMAIN_VARIABLE = "ROS_DOMAIN_ID"
-# Domains above 101 reach into the ports that Linux hands out to others.
-DOMAINS = range(101, 0, -1)
-
-
+DOMAINS = range(101, 0, -1)  # those above reach into the ports that Linux hands out to others
 SHARED_MEMORY = Path("/dev/shm")
 OF_FAST_DDS = re.compile(r"(fastrtps_[0-9a-f]{16})_el")
 SETTLED = 60.0  # s, after which the process that made a lock holds it, or has ended
+SIMULATOR_READY = "simulator ready"
+BROADCAST_READY = "broadcasting"
 
 
-def remove_abandoned_shared_memory(folder: Path = SHARED_MEMORY, settled: float = SETTLED) -> None:
+def _remove_abandoned_shared_memory() -> None:
     """Remove what nodes that were killed left in shared memory, half a megabyte each: the segments of Fast DDS whose
-    lock, `settled` s old, nobody holds any more. Ports stay: nodes that are alive may write to one without a lock, and
+    lock, `SETTLED` s old, nobody holds any more. Ports stay: nodes that are alive may write to one without a lock, and
     would go on to where nobody reads."""
-    for lock in folder.glob("fastrtps_*"):
+    for lock in SHARED_MEMORY.glob("fastrtps_*"):
         if found := OF_FAST_DDS.fullmatch(lock.name):
             with contextlib.suppress(OSError), lock.open("rb") as stream:  # in use, another user's, or gone
-                if time.time() - os.fstat(stream.fileno()).st_mtime < settled:
+                if time.time() - os.fstat(stream.fileno()).st_mtime < SETTLED:
                     continue
                 fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 for name in (found[1], f"sem.{found[1]}_mutex", lock.name):
-                    (folder / name).unlink(missing_ok=True)
+                    lock.with_name(name).unlink(missing_ok=True)
 
 
 @contextlib.contextmanager
 def own_domain() -> Iterator[int]:
     """Hold a ROS domain that no other run on this machine holds; what killed runs left in shared memory is removed.
     Raises `RunFailure` without a free one."""
-    remove_abandoned_shared_memory()
+    _remove_abandoned_shared_memory()
     for domain in DOMAINS:
         # A name in Linux's abstract namespace: all users see it, no file is left, and it ends with the process.
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as held:
@@ -82,10 +81,6 @@ def isolated_environment(domain: int) -> dict[str, str]:
         "PYTHONUNBUFFERED": "1",
         "RCUTILS_CONSOLE_OUTPUT_FORMAT": "[{severity}] {message}",
     }
-
-
-SIMULATOR_READY = "simulator ready"
-BROADCAST_READY = "broadcasting"
 
 
 @dataclass(frozen=True)
@@ -175,17 +170,16 @@ def calibration_nodes(
         if arms and stage == arms[0]:
             processes.append(broadcast_process(**common))
         options = common | {"sensor": sensor} | dict(stages[stage])
+        outcome, fit = files.outcomes / f"{name}.json", files.outcomes / "fit.json"
+        method = options.pop("fit_method", None)
         if stage == "body_shape":
             del options["sensor"]
-            fit = ["--fit-method", options.pop("fit_method"), "--out", str(files.body_shape_model)]
-            fit += [] if robot is None else ["--robot", robot]
             arguments += ["--plan", str(options.pop("plan"))]
-        outcome = files.outcomes / f"{name}.json"
         processes.append(node_process(name, executable, *arguments, stage=stage, outcome=outcome, **options))
         if stage == "body_shape":
-            outcome = files.outcomes / "fit.json"
-            fit = [str(files.dataset), *fit, "--outcome-file", str(outcome)]
-            processes.append(Process("fit", "fit_body_shape_model", tuple(fit), stage=stage, outcome=outcome))
+            given = (str(files.dataset), "--fit-method", method, "--out", str(files.body_shape_model))
+            given += (*([] if robot is None else ["--robot", robot]), "--outcome-file", str(fit))
+            processes.append(Process("fit", "fit_body_shape_model", given, stage=stage, outcome=fit))
     return processes
 
 
@@ -208,8 +202,9 @@ def node_process(
     return Process(name, executable, (*arguments, *ros), ready_line, stage, outcome)
 
 
-GRACE = 8.0
-POLL = 0.02
+GRACE = 8.0  # s for a process to end when it is asked to
+POLL = 0.02  # s
+Echo = Callable[[Process, str | None], None]
 
 
 @dataclass(frozen=True)
@@ -224,30 +219,26 @@ class Ended:
 
     @property
     def refusals(self) -> list[Mapping[str, str]]:
-        """The findings (`Finding.as_json`) for which it refused a result."""
+        """The findings for which it refused a result, as of `Finding.as_json`."""
         return self.outcome.get("refusals", [])
 
     @property
     def reason(self) -> str:
-        """Why it ended, in one line: by its outcome, else its last words."""
         refused = "; ".join("; ".join(filter(None, (each["sentence"], each["remedy"]))) for each in self.refusals)
         return f"refused: {refused}" if refused else self.outcome.get("error") or self.last_line or "it printed nothing"
 
     @property
     def sentence(self) -> str:
-        """One line that says how it ended, and why."""
         how = "ended with" if self.process.ready_line is None else "exited early with"
         return f"{self.process.name} ({self.process.executable}) {how} exit code {self.exit_code}: {self.reason}"
-
-
-Echo = Callable[[Process, str | None], None]
 
 
 class ProcessSequence:
     """The order in which the processes of a run start, by the rules of `Process`; who starts them reports the events.
 
     A process has to end with code 0, or to become ready and live until the last step has ended. `failure` is the end of
-    the first one that does not; nothing starts after it. `output`, `exit_codes` and `ends` are by name."""
+    the first one that does not; nothing starts after it, and the sequence is `over`. `output`, `exit_codes` and `ends`
+    are by name."""
 
     def __init__(self, processes: Sequence[Process]):
         self.processes = list(processes)
@@ -255,25 +246,23 @@ class ProcessSequence:
         self.exit_codes: dict[str, int] = {}
         self.ends: dict[str, Ended] = {}
         self.failure: Ended | None = None
-        self._started = 0
-
-    @property
-    def over(self) -> bool:
-        return self.failure is not None or self._started > len(self.processes)
+        self.over = False
+        self._left = iter(self.processes)
+        self._last: Process | None = None
 
     def next(self) -> Process | None:
         """Return the process to start now; None if there is no further one: then the sequence is over."""
-        self._started += 1
-        process = None if self.over else self.processes[self._started - 1]
-        if process is not None and process.outcome is not None:
-            process.outcome.unlink(missing_ok=True)  # of an earlier run
-        return process
+        self._last = None if self.over else next(self._left, None)
+        self.over = self._last is None
+        if self._last is not None and self._last.outcome is not None:
+            self._last.outcome.unlink(missing_ok=True)  # of an earlier run
+        return self._last
 
     def printed(self, process: Process, text: str) -> bool:
         """Add output of a process, and return whether the next one can start now."""
-        ready_before = self._is_ready(process)
         self.output[process.name] += text
-        return self._is_current(process) and self._is_ready(process) and not ready_before
+        ready = process.ready_line is not None and process.ready_line in self.output[process.name]
+        return ready and process is self._last and not self.over
 
     def ended(self, process: Process, exit_code: int) -> bool:
         """Note the end of a process, and return whether the next one can start now."""
@@ -285,15 +274,9 @@ class ProcessSequence:
         lines = [line.strip() for line in self.output[process.name].splitlines() if line.strip()]
         self.ends[process.name] = end = Ended(process, exit_code, outcome, lines[-1] if lines else "")
         if process.ready_line is None and exit_code == 0:
-            return self._is_current(process)
-        self.failure = end
+            return process is self._last
+        self.failure, self.over = end, True
         return False
-
-    def _is_current(self, process: Process) -> bool:
-        return not self.over and self._started > 0 and process is self.processes[self._started - 1]
-
-    def _is_ready(self, process: Process) -> bool:
-        return process.ready_line is not None and process.ready_line in self.output[process.name]
 
 
 @dataclass(frozen=True)
@@ -303,14 +286,6 @@ class _Running:
     process: Process
     popen: subprocess.Popen
     reader: threading.Thread
-    started: float
-
-    def exit_code(self) -> int | None:
-        """The exit code once the process has ended and its output is read, else None."""
-        code = self.popen.poll()
-        if code is not None:
-            self.reader.join(timeout=GRACE)
-        return code
 
 
 class Runner:
@@ -360,18 +335,23 @@ class Runner:
 
         while (process := sequence.next()) is not None:
             goes_on.clear()
-            running = self._start(process, hear)
+            self._start(process, hear)
+            started = time.monotonic()
             try:
                 while not (goes_on.wait(POLL) or self._next_is_due(sequence) or sequence.over):
-                    self._check_time(running)
+                    if time.monotonic() - started > process.timeout:
+                        missed = f"did not print '{process.ready_line}'" if process.ready_line else "did not finish"
+                        raise RunFailure(
+                            f"{process.name} ({process.executable}) {missed} within {process.timeout:.0f} s; "
+                            f"its output is in {self._logs / process.name}.log"
+                        )
             finally:
-                self.seconds[process.name] = round(time.monotonic() - running.started, 2)
+                self.seconds[process.name] = round(time.monotonic() - started, 2)
                 self._echo(process, None)
 
-    def _start(self, process: Process, hear: Callable[[Process, str], None]) -> _Running:
+    def _start(self, process: Process, hear: Callable[[Process, str], None]) -> None:
         """Start a process; a thread writes its output into a log file and hands on the lines."""
-        log = self._log(process)
-        log.parent.mkdir(parents=True, exist_ok=True)
+        self._logs.mkdir(parents=True, exist_ok=True)
         at_death = signal.SIGTERM if self._stop_orphans else signal.SIGKILL
         try:
             popen = subprocess.Popen(
@@ -383,34 +363,23 @@ class Runner:
             raise RunFailure(f"{process.name}: {process.command[0]} cannot be started: {error.strerror}") from error
 
         def read() -> None:
-            with open(log, "w", encoding="utf-8") as file:
+            with open(self._logs / f"{process.name}.log", "w", encoding="utf-8") as file:
                 for line in popen.stdout:
                     file.write(f"{time.monotonic() - self._begun:8.2f} s  {line}")
                     file.flush()
                     hear(process, line)
 
-        self._running.append(_Running(process, popen, threading.Thread(target=read, daemon=True), time.monotonic()))
+        self._running.append(_Running(process, popen, threading.Thread(target=read, daemon=True)))
         self._running[-1].reader.start()
-        return self._running[-1]
 
     def _next_is_due(self, sequence: ProcessSequence) -> bool:
         """Note all processes that have ended since, and return whether the next one can start."""
         due = False
         for running in list(self._running):
-            if running.process.name not in sequence.exit_codes and (code := running.exit_code()) is not None:
-                due |= sequence.ended(running.process, code)
-                if running.process.ready_line is None:
+            process = running.process
+            if process.name not in sequence.exit_codes and (code := running.popen.poll()) is not None:
+                running.reader.join(timeout=GRACE)  # all of its output is read
+                due |= sequence.ended(process, code)
+                if process.ready_line is None:
                     self._running.remove(running)
         return due
-
-    def _check_time(self, running: _Running) -> None:
-        process = running.process
-        if time.monotonic() - running.started > process.timeout:
-            missed = "did not finish" if process.ready_line is None else f"did not print '{process.ready_line}'"
-            raise RunFailure(
-                f"{process.name} ({process.executable}) {missed} within {process.timeout:.0f} s; "
-                f"its output is in {self._log(process)}"
-            )
-
-    def _log(self, process: Process) -> Path:
-        return self._logs / f"{process.name}.log"

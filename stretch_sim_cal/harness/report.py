@@ -27,16 +27,16 @@ from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.points import voxel_keys
 from stretch_sim_cal.geometry.transforms import apply, inverse
 from stretch_sim_cal.geometry.transforms import error as transform_error
-from stretch_sim_cal.harness.clouds_3d import COLOURS, CapturedClouds, placed, turnable
+from stretch_sim_cal.harness.clouds_3d import COLOURS, ByLidar, CapturedClouds, placed, turnable
 from stretch_sim_cal.harness.pages import Section, rendered, write_page
 from stretch_sim_cal.harness.processes import RunFiles
 from stretch_sim_cal.harness.verdict import Verdict, load_truth, posed_outlines
 from stretch_sim_cal.robot.profile import RobotProfile, profile_called
+from stretch_sim_cal.view import thinned
 
 matplotlib.use("Agg")
 
 TRUE, FIT = "#2b2b2b", "#c2182b"
-DRAWN_POINTS = 60_000
 SLICES = (0.05, 0.15, 0.3)  # half thicknesses of the slices that are drawn, m: the first that has enough points
 ZOOM = 0.5  # width of the enlarged windows, m
 SLICE_HEIGHTS = (0.5, 0.8, 1.1, 1.4, 1.8)
@@ -45,10 +45,9 @@ WRAPPED = 46  # characters of a panel's title
 NOT_THE_ROBOT = 1.0  # m from base_link
 AGREE_WITHIN = 0.05  # m
 FLOOR_REACH, FLOOR_CELL = 4.0, 0.1  # m
+AS_CALIBRATED = ("before: as described", "after: as calibrated")
 
-
-Window = tuple[np.ndarray, float]
-"""What is enlarged: its middle (3,) in base_link and half the slice's thickness, m."""
+Window = tuple[np.ndarray, float]  # what is enlarged: its middle (3,) in base_link and half the slice's thickness, m
 
 
 def as_png(figure: Figure) -> bytes:
@@ -58,11 +57,6 @@ def as_png(figure: Figure) -> bytes:
     figure.savefig(stream, format="png", dpi=110)
     plt.close(figure)
     return stream.getvalue()
-
-
-def _thinned(points: np.ndarray) -> np.ndarray:
-    step = max(1, len(points) // DRAWN_POINTS)
-    return points[::step]
 
 
 def drawn(title: str, draw: Callable[[], bytes | str]) -> Section:
@@ -86,9 +80,8 @@ def clouds(seen: CapturedClouds, new: CalibrationFile, old: CalibrationFile | No
 
 
 def _two_states(
-    text: str, rows: Sequence, points: Mapping[str, np.ndarray], before: Mapping, after: Mapping,
-    titles: tuple[str, str] = ("before: as described", "after: as calibrated"),
-) -> str:  # fmt: skip
+    text: str, rows: Sequence, points: ByLidar, before: ByLidar, after: ByLidar, titles: Sequence[str] = AS_CALIBRATED
+) -> str:
     left, now = next(iter(after)), placed(points, after)
     # The pictures have the left cloud as calibrated, so that only the others move.
     then = placed(points, {name: after[left] @ inverse(before[left]) @ before[name] for name in after})
@@ -108,9 +101,9 @@ def true_clouds(files: RunFiles) -> str:
     poses = {"as described": before, "true": after}
     at = {which: placed(points, own) for which, own in poses.items()}
     (left, *others), rows = points, []
-    trees = {which: cKDTree(_thinned(clouds[left])) for which, clouds in at.items()}
+    trees = {which: cKDTree(thinned(clouds[left])) for which, clouds in at.items()}
     for name, which in itertools.product(others, at):
-        near = trees[which].query(_thinned(at[which][name]), distance_upper_bound=AGREE_WITHIN)[0]
+        near = trees[which].query(thinned(at[which][name]), distance_upper_bound=AGREE_WITHIN)[0]
         true, own = (inverse(each[left]) @ each[name] for each in (after, poses[which]))
         translation, rotation = transform_error(true, own)
         agreeing = f"{100 * np.mean(np.isfinite(near)):.0f} %"
@@ -119,7 +112,7 @@ def true_clouds(files: RunFiles) -> str:
     return _two_states(text, rows, points, before, after, ("as described", "at the true poses"))
 
 
-def refused_clouds(seen: CapturedClouds, found: Mapping[str, np.ndarray]) -> str:
+def refused_clouds(seen: CapturedClouds, found: ByLidar) -> str:
     """Return the clouds as HTML, as described and where a refused result `found` the lidars: base_from_lidar (4, 4)."""
     text = "The result is refused. Before: as described; after: as found. The points are as published by the lidars."
     after = {name: found[name] for name in seen.returns}
@@ -134,11 +127,12 @@ def floor_picture(seen: CapturedClouds, file: CalibrationFile) -> bytes:
     points = apply(file.footprint_from_base, np.vstack(list(in_base.values())))
     near = points[(np.abs(points[:, 2]) < 0.03) & (np.abs(points[:, :2]).max(axis=1) < FLOOR_REACH)]
     edges = np.arange(-FLOOR_REACH, FLOOR_REACH + FLOOR_CELL, FLOOR_CELL)
-    counts, _, _ = np.histogram2d(near[:, 0], near[:, 1], bins=[edges, edges])
-    sums, _, _ = np.histogram2d(near[:, 0], near[:, 1], bins=[edges, edges], weights=near[:, 2].astype(float))
+    x, y, z = near.T
+    counts, _, _ = np.histogram2d(x, y, bins=[edges, edges])
+    sums, _, _ = np.histogram2d(x, y, bins=[edges, edges], weights=z.astype(float))
     mean = np.where(counts >= 10, 1e3 * sums / np.maximum(counts, 1), np.nan)
     figure, axis = plt.subplots(figsize=(8, 6.6), layout="constrained")
-    extent = (-FLOOR_REACH, FLOOR_REACH, -FLOOR_REACH, FLOOR_REACH)
+    extent = 2 * (-FLOOR_REACH, FLOOR_REACH)
     image = axis.imshow(mean.T, origin="lower", extent=extent, cmap="RdBu_r", vmin=-5, vmax=5)
     figure.colorbar(image, ax=axis, label="mean height over the fitted floor / mm")
     axis.plot(0, 0, "k+", markersize=12)
@@ -148,9 +142,8 @@ def floor_picture(seen: CapturedClouds, file: CalibrationFile) -> bytes:
 
 
 def clouds_before_and_after(
-    before: Mapping[str, np.ndarray], after: Mapping[str, np.ndarray], window: Window | None = None,
-    titles: tuple[str, str] = ("before: as described", "after: as calibrated"),
-) -> bytes:  # fmt: skip
+    before: ByLidar, after: ByLidar, window: Window | None = None, titles: Sequence[str] = AS_CALIBRATED
+) -> bytes:
     """Draw the lidars' points (N, 3) in base_link, by lidar, before and after, under these titles.
 
     Top row from above, middle row from the side, bottom row a slice of a wall enlarged, in `window` or in the one that
@@ -160,7 +153,7 @@ def clouds_before_and_after(
     figure, axes = plt.subplots(rows, 2, figsize=(11, 14.5 * rows / 3))
     for column, (clouds, title) in enumerate(zip((before, after), titles, strict=True)):
         colours = dict(zip(clouds, itertools.cycle(COLOURS)))
-        drawn = {name: _thinned(points) for name, points in clouds.items()}
+        drawn = {name: thinned(points) for name, points in clouds.items()}
         points = np.concatenate(list(drawn.values()))
         colour = np.repeat([colours[name] for name in drawn], [len(own) for own in drawn.values()])
         mixed = np.random.default_rng(0).permutation(len(points))  # so that no lidar covers another
@@ -172,21 +165,18 @@ def clouds_before_and_after(
                 spot, half = window
                 near = own[np.abs(own[:, 2] - spot[2]) < half]
                 axes[2, column].scatter(near[:, 0], near[:, 1], s=5, c=colours[name], linewidths=0, alpha=0.6)
-        axes[0, column].set_title(f"from above, {title}")
-        axes[1, column].set_title(f"from the side, {title}")
+        views = ["from above", "from the side"]
         if window is not None:
-            axes[2, column].set_title(f"slice of {200 * half:.0f} cm at {spot[2]:.1f} m enlarged, {title}")
-            axes[2, column].set_xlim(spot[0] - ZOOM / 2, spot[0] + ZOOM / 2)
-            axes[2, column].set_ylim(spot[1] - ZOOM / 2, spot[1] + ZOOM / 2)
-        for row in range(rows):
-            axes[row, column].set_ylabel("z / m" if row == 1 else "y / m")
-            axes[row, column].set_aspect("equal")
-            axes[row, column].set_xlabel("x / m")
+            views.append(f"slice of {200 * half:.0f} cm at {spot[2]:.1f} m enlarged")
+            x, y, _ = spot
+            axes[2, column].set(xlim=(x - ZOOM / 2, x + ZOOM / 2), ylim=(y - ZOOM / 2, y + ZOOM / 2))
+        for axis, view, upwards in zip(axes[:, column], views, "yzy", strict=False):
+            axis.set(title=f"{view}, {title}", xlabel="x / m", ylabel=f"{upwards} / m", aspect="equal")
     axes[0, 0].legend(loc="upper right", framealpha=0.9)
     return as_png(figure)
 
 
-def _telling_window(before: Mapping[str, np.ndarray], after: Mapping[str, np.ndarray]) -> Window | None:
+def _telling_window(before: ByLidar, after: ByLidar) -> Window | None:
     """Return the window on a wall that the first lidar and another see, moved most across itself; few channels need a
     thicker slice."""
     left, *others = after
@@ -234,12 +224,11 @@ def outlines(panels: Sequence[Mapping[str, Any]], columns: int = 4, title: str =
         for name, arrays in panel["areas"].items():
             axis.add_collection(PolyCollection(arrays, facecolor="#d8d8d8", edgecolor=TRUE, alpha=0.7, label=name))
         for colour, (name, arrays) in zip(COLOURS, panel["points"].items(), strict=False):
-            drawn = _thinned(np.concatenate([np.zeros((0, 2)), *arrays]))
-            axis.scatter(drawn[:, 0], drawn[:, 1], s=0.3, c=colour, linewidths=0, alpha=0.5, label=name)
+            drawn = thinned(np.concatenate([np.zeros((0, 2)), *arrays]))
+            axis.scatter(*drawn.T, s=0.3, c=colour, linewidths=0, alpha=0.5, label=name)
         for name, arrays in panel["rings"].items():
-            axis.add_collection(
-                PolyCollection(arrays, facecolor="none", edgecolor=COLOURS[0], linewidth=0.8, label=name)
-            )
+            ring = PolyCollection(arrays, facecolor="none", edgecolor=COLOURS[0], linewidth=0.8, label=name)
+            axis.add_collection(ring)
         axis.plot(*np.vstack([panel["shape"], panel["shape"][:1]]).T, c=FIT, linewidth=1.4, label="fitted shape")
         stick = panel["protrusion"]
         said = "no sample" if stick is None else f"protrusion {1e3 * stick:.2f} mm"
@@ -341,8 +330,8 @@ def write_report(verdict: Verdict, folder: Path, recording: Path | None = None) 
     profile = None if truth is None else profile_called(truth.robot)
     parts = sections(files, scenario.stages, profile)
     return write_page(
-        files.report, scenario.name, parts, "run", verdict=verdict, rows=_rows(verdict), truth=truth,
-        moved_mm=1e3 * moved, folder=files.folder.name, recording=recording and Path(recording).resolve(),
+        files.report, scenario.name, parts, "run", verdict=verdict, truth=truth, moved_mm=1e3 * moved,
+        folder=files.folder.name, recording=recording and Path(recording).resolve(),
     )  # fmt: skip
 
 
@@ -373,20 +362,6 @@ def sections(
         ({"body_shape"}, "Body shape at every pose", lambda: _outlines(files)),
     ]
     return [drawn(title, draw) for of_stages, title, draw in pictures if of_stages & set(stages)]
-
-
-def _rows(verdict: Verdict) -> list[tuple[str, ...]]:
-    rows = []
-    for quantity in (quantity for stage in verdict.stages.values() for quantity in stage.quantities):
-        error = "not reached" if quantity.error is None else f"{quantity.error:.4g} {quantity.unit}"
-        word = "PASS" if quantity.passed else "FAIL"
-        if quantity.error is None and verdict.passed:
-            word = "refused as expected"
-        tolerance = f"{quantity.tolerance:g} {quantity.unit}"
-        deviation = quantity.standard_deviation
-        expected = "-" if deviation is None else f"{deviation:.2g} {quantity.unit}"
-        rows.append((quantity.label, quantity.estimate, quantity.truth, error, expected, tolerance, word))
-    return rows
 
 
 def _outlines(files: RunFiles) -> bytes:

@@ -11,7 +11,6 @@ from stretch_sim_cal.calibration.body.model import description_hash, load_body_s
 from stretch_sim_cal.calibration.calibration_file import TO_LEFT, CalibrationFile
 from stretch_sim_cal.calibration.checks import Change, changes, check_lidars, largest_deviation, problems, sigmas_of
 from stretch_sim_cal.calibration.drive_results import DIFFERS, agreements, stored_wheels, transform_to_left
-from stretch_sim_cal.calibration.finding import OF_ALL_PLACES
 from stretch_sim_cal.calibration.mounts.file import left_pose, stored_mounts
 from stretch_sim_cal.calibration.summaries import wheels_lines, wheels_numbers
 from stretch_sim_cal.calibration.surfaces import body_settings
@@ -29,17 +28,13 @@ from stretch_sim_cal.robot.profile import RobotProfile
 from stretch_sim_cal.ros.live_checks import LiveLook
 from stretch_sim_cal.sensor.sensor import Sensors
 
-OF_LIDARS = ("alignment", "floor", "mounts")
-"""The stages that the page has pictures of."""
-OF_ARM = ("mounts", "body_shape")
-"""The stages in which the arm of a robot moves that has one."""
+OF_LIDARS = ("alignment", "floor", "mounts")  # the stages that the page has pictures of
+OF_ARM = ("mounts", "body_shape")  # the stages in which the arm of a robot moves that has one
 TITLES = {
     "alignment": "lidar to lidar", "floor": "floor", "mounts": "lidars on the robot", "body_shape": "body shape",
     "drive": "lidars to the wheels",
 }  # fmt: skip
-
-
-NONE = "there is none yet"
+NONE, NOT_COMPARED = "there is none yet", "it could not be compared with fresh scans"
 
 
 class Present(NamedTuple):
@@ -73,33 +68,32 @@ def presents(
         if not wrong and look.clouds and look.base_from_lidar:
             left, body = look.base_from_lidar["left"], body_settings(profile, look.description, warn)
             verification = verify(file, look.clouds, left, look.footprint_from_base, sensor=sensor, body=body)
+    checks = {
+        "alignment": lambda: _present_verified(verification, "lidars", file.right_to_left),
+        "floor": lambda: _present_verified(verification, "floor", file.floor_plane),
+        "mounts": lambda: _present_mounts(file, look),
+        "body_shape": lambda: _present_shape(session, look, profile),
+        "drive": lambda: _present_drive(file),
+    }
     for stage in stages:
-        before = next((other for other, present in found.items() if not present.valid), None)
-        if before is not None:
-            found[stage] = Present(False, f"depends on {TITLES[before]}")
-        elif wrong:
+        if wrong:
             found[stage] = Present(False, wrong[0])
-        elif stage in ("alignment", "floor"):
-            known, what = (file.right_to_left, "lidars") if stage == "alignment" else (file.floor_plane, "floor")
-            found[stage] = Present(False, NONE) if known is None else _verified(verification, what)
-        elif stage == "drive":
-            found[stage] = _present_drive(file)
         else:
             try:
-                found[stage] = (
-                    _present_mounts(file, look) if stage == "mounts" else _present_shape(session, look, profile)
-                )
+                found[stage] = checks[stage]()
             except InputError as error:
                 found[stage] = Present(False, str(error))
+        if not found[stage].valid:
+            return dict.fromkeys(stages, Present(False, f"depends on {TITLES[stage]}")) | found
     return found
 
 
-def _verified(verification: Verification | None, what: str) -> Present:
-    if verification is None:
-        return Present(False, "it could not be compared with fresh scans")
-    drifts = [drift for drift in verification.drifts if drift.name.startswith(what)]
-    asked = [question for question in verification.open_questions if question.startswith(what)]
-    reasons = [*(drift.sentence() for drift in drifts), *asked] or ["it could not be compared with fresh scans"]
+def _present_verified(verification: Verification | None, what: str, known: Any) -> Present:
+    if known is None:
+        return Present(False, NONE)
+    drifts = [] if verification is None else [each for each in verification.drifts if each.name.startswith(what)]
+    asked = [] if verification is None else [each for each in verification.open_questions if each.startswith(what)]
+    reasons = [*(drift.sentence() for drift in drifts), *asked] or [NOT_COMPARED]
     return Present(bool(drifts) and all(drift.verdict == HOLDS for drift in drifts), "; ".join(reasons))
 
 
@@ -162,12 +156,6 @@ def run_stage(
     return sequence.failure
 
 
-def another_place_may_help(failure: Ended) -> bool:
-    """Return whether a failed alignment was refused, and nothing but another standing place is missing."""
-    refusals = failure.refusals
-    return bool(refusals) and all(refusal["code"] in OF_ALL_PLACES for refusal in refusals)
-
-
 def table(session: Session) -> list[list[str]]:
     """Return the rows of old against new, the head first."""
     old, new = session.old, session.new
@@ -181,21 +169,21 @@ def table(session: Session) -> list[list[str]]:
 
 
 def _wheels_rows(old: CalibrationFile, new: CalibrationFile) -> list[list[str]]:
+    def deviations(covariance: np.ndarray) -> tuple[float, float]:
+        return largest_deviation(covariance[:2, :2]), float(np.sqrt(covariance[2, 2]))
+
     before, now, rows = stored_wheels(old), stored_wheels(new), []
     for name in now.footprint_from_lidar if now is not None else ():
         what, change = f"{name} lidar to the wheels", None
         values, covariance = now.planar(name)
-        after = largest_deviation(covariance[:2, :2]), float(np.sqrt(covariance[2, 2]))
         if before is not None and name in before.footprint_from_lidar:
             former, of_former = before.planar(name)
-            step = values - former
-            step[2] = np.remainder(step[2] + np.pi, 2.0 * np.pi) - np.pi
-            change = Change(
-                what, float(np.hypot(*step[:2])), float(abs(step[2])),
-                (largest_deviation(of_former[:2, :2]), float(np.sqrt(of_former[2, 2]))), after,
-                sigmas_of(step, [of_former, covariance]),
-            )  # fmt: skip
-        rows.append(_row(what, change, after))
+            x, y, turn = values - former
+            turn = np.remainder(turn + np.pi, 2.0 * np.pi) - np.pi
+            sigmas = sigmas_of(np.array([x, y, turn]), [of_former, covariance])
+            known = deviations(of_former), deviations(covariance)
+            change = Change(what, float(np.hypot(x, y)), float(abs(turn)), *known, sigmas)
+        rows.append(_row(what, change, deviations(covariance)))
     return rows
 
 
@@ -210,7 +198,6 @@ def of_drive(session: Session) -> list[str]:
 
 
 def _row(what: str, change: Change | None, after: tuple[float, float] | None) -> list[str]:
-    """Return a row of the table; without a `change` the result is new."""
     if change is None:
         return [what, "new", "", _deviations(after), ""]
     sigmas = "" if change.sigmas is None else f"{change.sigmas:.1f}"
@@ -236,12 +223,9 @@ def _body_row(session: Session) -> list[list[str]]:
 
 def advice(session: Session) -> list[str]:
     """Return what would make the result surer, a line each, with what it would gain."""
+    said = {stage: state["said"] for stage, state in session.stages.items() if state.get("said")}
     how = {"alignment": "; use --from alignment --places 2"}
-    return [
-        f"{TITLES[stage]}: {state['said']}{how.get(stage, '')}"
-        for stage, state in session.stages.items()
-        if state.get("said")
-    ]
+    return [f"{TITLES[stage]}: {gain}{how.get(stage, '')}" for stage, gain in said.items()]
 
 
 def write_page_of(session: Session, profile: RobotProfile, recording: Path | None = None) -> Path:
@@ -263,7 +247,6 @@ def write_page_of(session: Session, profile: RobotProfile, recording: Path | Non
 
 
 def _differences(each: Any) -> list[str]:
-    """Return the difference of an `Agreement` with its deviations: x, y, z, roll, pitch, yaw."""
     scales = np.repeat([1e3, np.degrees(1.0)], 3)
     off, deviations = scales * each.difference, scales * np.sqrt(np.diag(each.covariance))
     return [f"{value:+.3g} +- {deviation:.2g}" for value, deviation in zip(off, deviations, strict=True)]

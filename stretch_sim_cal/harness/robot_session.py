@@ -9,6 +9,7 @@ import contextlib
 import datetime
 import fcntl
 import hashlib
+import itertools
 import json
 import os
 import shutil
@@ -82,7 +83,6 @@ class Session:
         return targets
 
     def target(self, name: str) -> Target:
-        """Return the target of that name."""
         return next(target for target in self.targets if target.name == name)
 
     @classmethod
@@ -117,8 +117,7 @@ class Session:
             raise InputError(f"{folder}: contains {present[0].name} but no {STATE}; name another folder with --work")
         for path in present:  # of a session that was killed before its first state was written
             shutil.rmtree(path) if path.is_dir() else path.unlink()
-        begun = datetime.datetime.now().isoformat(timespec="seconds")
-        session = cls(folder, default_robot_id(), begun, {})
+        session = cls(folder, default_robot_id(), _now(), {})
         for target in session.targets:
             session.base[target.name] = _digest(target.place)
             _copy(target.place, target.staged)
@@ -136,34 +135,29 @@ class Session:
 
     def ended(self, stage: str, how: str, said: str = "") -> None:
         """Note that a stage has ended well; what was found after it before rests on something else now."""
-        self.stages[stage] = {"how": how, "said": said, "at": datetime.datetime.now().isoformat(timespec="seconds")}
+        self.stages[stage] = {"how": how, "said": said, "at": _now()}
         self.save()
 
     def accept(self) -> list[Path]:
         """Move what is staged into the robot's place, with backups, close the session, and return the files. It can be
         cut off and called again. Raises `Refused` if another program has changed the robot's files since."""
-        wanted, changed = {target.name: _digest(target.staged) for target in self.targets}, []
-        for target in self.targets:
+        targets, wanted = self.targets, {target.name: _digest(target.staged) for target in self.targets}
+        for target in targets:
             if _digest(target.place) not in (self.base[target.name], wanted[target.name]):
                 raise Refused(
                     f"{target.place}: was changed by another program since this calibration began "
                     f"({self.begun}); its present content would be lost. Start over (--discard), or move it "
                     "away and accept again"
                 )
-        for target in self.targets:
-            if wanted[target.name] is None or wanted[target.name] == self.base[target.name]:
-                continue
+        changed = [each for each in targets if wanted[each.name] not in (None, self.base[each.name])]
+        for target in changed:
             with locked_file(target.place):
                 if _digest(target.place) not in (self.base[target.name], wanted[target.name]):
                     raise Refused(f"{target.place}: has just been changed by another program; run this again")
                 if _digest(target.place) != wanted[target.name]:
                     keep_backup(target.place)
                     _copy(target.staged, target.place)
-            changed.append(target)
-        self.accepted = {
-            "at": datetime.datetime.now().isoformat(timespec="seconds"),
-            "files": {target.name: wanted[target.name] for target in changed},
-        }
+        self.accepted = {"at": _now(), "files": {target.name: wanted[target.name] for target in changed}}
         self.save()
         self.close()
         return [target.place for target in changed]
@@ -182,14 +176,14 @@ class Session:
                 os.replace(target.place, target.place.with_name(target.place.name + ROLLED_BACK))
             else:
                 rollback(target.place)
-        self.accepted["rolled_back"] = datetime.datetime.now().isoformat(timespec="seconds")
+        self.accepted["rolled_back"] = _now()
         self.save()
         return [target.place for target in changed]
 
     def close(self) -> Path:
         """Put the session's folder aside under the time at which it began, and return where it is."""
-        stamp = self.begun.replace("-", "").replace(":", "").replace("T", "_")
-        aside = self.folder.with_name(f"{self.folder.name}_{stamp}")
+        begun = datetime.datetime.fromisoformat(self.begun)
+        aside = self.folder.with_name(f"{self.folder.name}_{begun:%Y%m%d_%H%M%S}")
         aside = unused(aside) if aside.exists() else aside
         os.replace(self.folder, aside)
         self.folder = aside
@@ -198,10 +192,12 @@ class Session:
 
 def unused(path: Path) -> Path:
     """Return a path beside one that exists, its name with the first number from 2 on that is free."""
-    number = 2
-    while (free := path.with_name(f"{path.name}_{number}")).exists():
-        number += 1
-    return free
+    beside = (path.with_name(f"{path.name}_{number}") for number in itertools.count(2))
+    return next(free for free in beside if not free.exists())
+
+
+def _now() -> str:
+    return datetime.datetime.now().isoformat(timespec="seconds")
 
 
 def default_folder() -> Path:

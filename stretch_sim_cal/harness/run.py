@@ -21,7 +21,6 @@ from stretch_sim_cal.files import write_yaml
 from stretch_sim_cal.harness.in_process import InProcess
 from stretch_sim_cal.harness.processes import (
     Echo,
-    Ended,
     Process,
     ProcessSequence,
     RunFiles,
@@ -30,7 +29,7 @@ from stretch_sim_cal.harness.processes import (
     own_domain,
     scenario_processes,
 )
-from stretch_sim_cal.harness.scenario import Scenario, scenario_from_mapping
+from stretch_sim_cal.harness.scenario import NODES, Scenario, scenario_from_mapping
 from stretch_sim_cal.harness.verdict import Verdict, judge_stage, load_truth, skipped_poses
 from stretch_sim_cal.robot.profile import RobotProfile
 from stretch_sim_cal.simulated import Simulated
@@ -39,24 +38,14 @@ from stretch_sim_cal.simulation.embedded import EmbeddedSimulator
 LIBRARIES = ("numpy", "scipy", "small_gicp", "embreex", "ros-rclpy")
 VENDORS = "hello-robot-stretch4-urdf"  # the description of the robot that is simulated if none is named
 BLOCKED_SHARE = 0.05  # of a lidar's rays that end on one link, from which a refused run names it
-PRODUCERS = {
-    "alignment": "ros_align_dual_lidar",
-    "floor": "ros_find_floor_calibration",
-    "mounts": "ros_calibrate_lidar_mounts",
-    "body_shape": "ros_collect_body_shape_data and fit_body_shape_model",
-    "drive": "ros_calibrate_by_driving",
-}
+PRODUCERS = NODES | {"body_shape": f"{NODES['body_shape']} and fit_body_shape_model"}
 
 
 def run_scenario(
-    scenario: Scenario,
-    out: Path,
-    simulator: str = "embedded",
-    simulator_options: tuple[str, ...] = (),
+    scenario: Scenario, out: Path, simulator: str = "embedded", simulator_options: tuple[str, ...] = (),
     processes: Callable[[Scenario, RunFiles], list[Process]] | None = None,
-    echo: Echo = lambda process, line: None,
-    in_process: bool = False,
-) -> Verdict:
+    echo: Echo = lambda process, line: None, in_process: bool = False,
+) -> Verdict:  # fmt: skip
     """Run `scenario` in the folder `out` (emptied first, made if missing) and return its verdict.
 
     `processes` gives other processes, the simulator first; `echo` is as in `Runner`; with `in_process` all runs in this
@@ -74,12 +63,14 @@ def run_scenario(
         runner = InProcess(scenario, files, echo)
         runner.run(sequence)
     else:
-        with own_domain() as domain:
-            with Runner(isolated_environment(domain) | files.environment, files.logs, echo) as runner:
-                try:
-                    runner.run(sequence)
-                except RunFailure as failure:
-                    broken = str(failure)
+        with (
+            own_domain() as domain,
+            Runner(isolated_environment(domain) | files.environment, files.logs, echo) as runner,
+        ):
+            try:
+                runner.run(sequence)
+            except RunFailure as failure:
+                broken = str(failure)
     verdict = conclude(scenario, simulator, files, sequence, broken)
     verdict.backend = "in process" if in_process else "nodes"
     verdict.notes += runner.unclean
@@ -96,14 +87,26 @@ def conclude(
     verdict = Verdict(scenario, simulator)
     if scenario.simulation.robot is not None:
         verdict.notes += [f"robot: {note}" for note in scenario.simulation.robot.notes]
-    if broken:
+    failure, wanted = sequence.failure, scenario.refusal.get("stage")
+    if not broken and failure is not None and failure.refusals:
+        verdict.refused = said = failure.sentence
+        if scenario.expected != "refused":
+            verdict.reasons.append(said)
+        elif failure.process.stage != wanted:
+            verdict.reasons.append(f"the {wanted} stage was expected to refuse, but {said}")
+        elif (text := scenario.refusal.get("mentions", "")).lower() not in said.lower():
+            verdict.reasons.append(f"the refusal was expected to mention '{text}', but {said}")
+    elif broken or failure is not None:
         verdict.broken = True
-        verdict.reasons.append(broken)
-    elif sequence.failure is not None:
-        _note_failure(verdict, sequence.failure)
+        verdict.reasons.append(broken or failure.sentence)
     truth = load_truth(files.truth) if files.truth.is_file() else None
     verdict.stages = {stage: judge_stage(stage, files, truth, scenario.tolerances[stage]) for stage in scenario.stages}
-    verdict.reasons += _complaints(verdict) if scenario.expected == "pass" else _missed_refusal(verdict)
+    if scenario.expected == "pass":
+        verdict.reasons += _complaints(verdict)
+    elif not verdict.refused and not verdict.reasons:
+        verdict.reasons.append(f"the {wanted} stage was expected to refuse, but it gave a result")
+    elif verdict.refused and any(each.error is not None for each in verdict.stages[wanted].quantities):
+        verdict.reasons.append(f"the {wanted} stage refused, but its result was written to a file all the same")
     for stage, text in scenario.reports.items():
         ended = [p.name for p in sequence.processes if p.stage == stage and p.name in sequence.exit_codes]
         if ended and text.lower() not in "".join(sequence.output[name] for name in ended).lower():
@@ -113,19 +116,14 @@ def conclude(
         for end in sequence.ends.values() for warning in end.outcome.get("warnings", [])
     ]  # fmt: skip
     verdict.notes += skipped_poses(files)
-    if verdict.refused and scenario.expected != "refused":
-        verdict.notes += _blocked_views(scenario)
+    if verdict.refused and scenario.expected != "refused":  # an alignment lacks the surfaces behind the robot's parts
+        simulated = EmbeddedSimulator(scenario.simulation)
+        verdict.notes += [
+            f"stowed, {link} takes {100 * share:.0f} % of the {side} lidar's rays"
+            for side in simulated.profile.every_lidar
+            for link, share in simulated.view(side).items() if share >= BLOCKED_SHARE
+        ]  # fmt: skip
     return verdict
-
-
-def _blocked_views(scenario: Scenario) -> list[str]:
-    """Return what of the robot, stowed, stands in its lidars' way: an alignment lacks the surfaces behind it."""
-    simulator = EmbeddedSimulator(scenario.simulation)
-    views = {side: simulator.view(side) for side in simulator.profile.every_lidar}
-    return [
-        f"stowed, {link} takes {100 * share:.0f} % of the {side} lidar's rays"
-        for side, view in views.items() for link, share in view.items() if share >= BLOCKED_SHARE
-    ]  # fmt: skip
 
 
 def _fresh_folder(out: Path, scenario: Scenario) -> RunFiles:
@@ -141,22 +139,6 @@ def _fresh_folder(out: Path, scenario: Scenario) -> RunFiles:
     return files
 
 
-def _note_failure(verdict: Verdict, failure: Ended) -> None:
-    """Sort a process's failure into an expected refusal, an unexpected one, or a broken run."""
-    process, scenario, said = failure.process, verdict.scenario, failure.sentence
-    if not failure.refusals:
-        verdict.broken = True
-        verdict.reasons.append(said)
-        return
-    verdict.refused = said
-    if scenario.expected != "refused":
-        verdict.reasons.append(said)
-    elif process.stage != scenario.refusal["stage"]:
-        verdict.reasons.append(f"the {scenario.refusal['stage']} stage was expected to refuse, but {said}")
-    elif (text := scenario.refusal.get("mentions", "")).lower() not in said.lower():
-        verdict.reasons.append(f"the refusal was expected to mention '{text}', but {said}")
-
-
 def _complaints(verdict: Verdict) -> list[str]:
     complaints = []
     for stage, judged in verdict.stages.items():
@@ -167,14 +149,6 @@ def _complaints(verdict: Verdict) -> list[str]:
             for each in judged.quantities if each.error is not None and not each.passed
         ]  # fmt: skip
     return complaints
-
-
-def _missed_refusal(verdict: Verdict) -> list[str]:
-    stage = verdict.scenario.refusal["stage"]
-    if not verdict.refused:
-        return [] if verdict.reasons else [f"the {stage} stage was expected to refuse, but it gave a result"]
-    written = any(quantity.error is not None for quantity in verdict.stages[stage].quantities)
-    return [f"the {stage} stage refused, but its result was written to a file all the same"] if written else []
 
 
 def _versions(profile: RobotProfile) -> dict[str, str]:
@@ -198,20 +172,13 @@ def calibrated_by_nodes(sim: Simulated, folder: Path, simulator: str = "embedded
     if verdict.broken:
         raise RunFailure(f"{folder}: {'; '.join(verdict.reasons)}")
     file = CalibrationFile.load_or_empty(RunFiles(folder.resolve()).calibration)
-    found, refusals = file.entries, [verdict.refused] if verdict.refused else []
+    refusals = [verdict.refused] if verdict.refused else []
     if file.right_to_left is None:
         nominal, unknown = sim.rig.base_from_lidar, UNOBSERVED**2 * np.eye(6 * len(sim.rig.names))
         return Result(sim.rig, LidarPoses(nominal, unknown, [], frames, 0.0, "nodes", refusals=refusals))
     aligned = replace(of_file(file, sim.rig.base_from_left), refusals=refusals)
     if file.floor_plane is None:
         return Result(sim.rig, aligned)
-    floor = FloorResult(
-        file.footprint_from_base,
-        file.floor_plane,
-        found[FOOTPRINT].covariance,
-        found[FOOTPRINT].rmse,
-        frames,
-        0,
-        "nodes",
-    )
+    found, pose = file.entries[FOOTPRINT], file.footprint_from_base
+    floor = FloorResult(pose, file.floor_plane, found.covariance, found.rmse, frames, 0, "nodes")
     return Result(sim.rig, aligned, floor)

@@ -42,7 +42,6 @@ NODES = {
 """The nodes whose parameters the options of stages are."""
 PLANNED_STAGES = ("mounts", "body_shape")
 """Those with a plan of arm poses; the settings files in `config/` are called as they are."""
-REFUSAL_KEYS = ("stage", "mentions")
 KEYS = {"name", "description", "expected", "simulation", "stages", "refusal", "reports", "tolerances"}
 
 
@@ -77,7 +76,7 @@ def scenario_from_mapping(data: dict[str, Any], path: Path) -> Scenario:
     if expected not in EXPECTATIONS:
         raise InputError(f"{path}: expected: is '{expected}', use one of {', '.join(EXPECTATIONS)}")
     stages = _stages(data.get("stages", {}), path)
-    known = set(REFUSAL_KEYS) if expected == "refused" else set()
+    known = {"stage", "mentions"} if expected == "refused" else set()
     refusal = validate.mapping(data.get("refusal"), known, f"{path}: refusal")
     refusal = {key: validate.text(each, f"{path}: refusal: {key}") for key, each in refusal.items() if each != ""}
     if expected == "refused" and refusal.get("stage") not in stages:
@@ -87,17 +86,10 @@ def scenario_from_mapping(data: dict[str, Any], path: Path) -> Scenario:
     _check_plans(simulation, stages, path)
     if "drive" in stages and simulation.profile.base is None:
         raise InputError(f"{path}: stages: drive: {simulation.profile.source} has no 'base:', so it does not drive")
-    return Scenario(
-        name=str(data.get("name", path.stem)),
-        description=str(data.get("description", "")),
-        expected=expected,
-        simulation=simulation,
-        stages=stages,
-        tolerances=_tolerances(data.get("tolerances", {}), path),
-        refusal=refusal,
-        reports={stage: str(text) for stage, text in reports.items()},
-        data=data,
-    )
+    name, description = str(data.get("name", path.stem)), str(data.get("description", ""))
+    tolerances = _tolerances(data.get("tolerances", {}), path)
+    reports = {stage: str(text) for stage, text in reports.items()}
+    return Scenario(name, description, expected, simulation, stages, tolerances, refusal, reports, data)
 
 
 def _simulation(data: Any, path: Path) -> SimulationSetup:
@@ -112,8 +104,7 @@ def _simulation(data: Any, path: Path) -> SimulationSetup:
 
 
 def _check_plans(simulation: SimulationSetup, stages: dict[str, dict[str, Any]], path: Path) -> None:
-    """Raise `InputError` for plans that the robot does not have or cannot reach: a run would notice only near its
-    end."""
+    """Raise `InputError` for plans that the robot does not have or cannot reach, which a run would notice late."""
     planned = [stage for stage in PLANNED_STAGES if stage in stages]
     if planned and simulation.profile.planned:
         limits = simulation.profile.commanded_limits(parse_urdf(simulation.nominal_description))
@@ -136,15 +127,13 @@ def _stages(data: Any, path: Path) -> dict[str, dict[str, Any]]:
             _check_options(stage, stages[stage], f"{path}: stages: {stage}")
     needed = {"floor": "alignment", "mounts": "floor", "body_shape": "floor"}
     if any(stage in stages and before not in stages for stage, before in needed.items()):
-        raise InputError(
-            f"{path}: stages: floor needs alignment, and mounts and body_shape need floor, to run before it"
-        )
+        order = "floor needs alignment, and mounts and body_shape need floor, to run before it"
+        raise InputError(f"{path}: stages: {order}")
     return stages
 
 
 def _check_options(stage: str, options: dict[str, Any], where: str) -> None:
     """Raise `InputError` for what the stage's node would not take: a run would notice only when its turn comes."""
-    parameters = {option.name: option for option in NODE_COMMANDS[NODES[stage]].options}
     for key, value in options.items():
         if value is None:
             continue
@@ -154,7 +143,7 @@ def _check_options(stage: str, options: dict[str, Any], where: str) -> None:
             elif key == "fit_method":
                 validate.choice(value, FIT_METHODS, key)
             else:
-                parameters[key].value(value)
+                NODE_COMMANDS[NODES[stage]].option(key).value(value)
         except InputError as error:
             raise InputError(f"{where}: {error}") from error
 
@@ -183,13 +172,10 @@ def with_changes(
             if name is not None:
                 load(name)
     simulation = scenario.simulation.to_mapping()
-    if seed is not None:
-        simulation["seed"] = seed
     if robot is not None:  # with the lidars that it has
         simulation = {key: value for key, value in simulation.items() if key not in (*ROBOT_KEYS, "sensor")}
-        simulation["robot"] = robot
-    if sensor is not None:
-        simulation["sensor"] = sensor
+    given = {"seed": seed, "robot": robot, "sensor": sensor}
+    simulation |= {key: value for key, value in given.items() if value is not None}
     if mount_errors is not None:
         random = np.random.default_rng(simulation["seed"])
         for side in SIDES:

@@ -21,21 +21,19 @@ ENOUGH = 50  # returns in a bin that is drawn
 def parameters(result: Identification, side: int) -> list[tuple[str, float, float, float, str, bool]]:
     """Return, for each scalar that may vary: key, value, standard deviation, the sensor file's, unit, whether
     determined."""
-    unit, prior = result.units[side], np.sqrt(np.diag(result.models[side].prior_covariance()))
-    determined, rows = result.determined(side), []
+    prior, rows = np.sqrt(np.diag(result.models[side].prior_covariance())), []
     for key, index in KEY_OF_SCALAR.items():
         if prior[index] > 0:
             name, size = shown_unit(key)
-            value, deviation = size * unit.values[index], size * unit.standard_deviations[index]
-            rows.append((key, value, deviation, size * prior[index], name, bool(determined[index])))
+            own = (each[index] for each in (result.units[side].values, result.units[side].standard_deviations, prior))
+            rows.append((key, *(size * value for value in own), name, bool(result.determined(side)[index])))
     return rows
 
 
 def measured(result: Identification, side: int) -> list[tuple[str, str, str]]:
     """Return the measured properties of a lidar: name, value, and the sensor file's value."""
     seen, noise = result.signatures[side], result.noise[side]
-    sensor, growth = seen.sensor, seen.sensor.noise_growth
-    found = noise.growth
+    sensor, growth, found = seen.sensor, seen.sensor.noise_growth, noise.growth
     elevation, azimuth = np.degrees(seen.table_difference)
     spin = "unknown"
     if seen.spin is not None:
@@ -142,17 +140,15 @@ def channels_picture(result: Identification) -> bytes:
     figure, axes = plt.subplots(len(CHANNEL_KINDS), 2, figsize=(12, 9), sharex=True, sharey="row")
     for side, device in enumerate(result.names):
         model, unit, determined = result.models[side], result.units[side], result.determined(side)
-        elevations = np.degrees(model.elevations)
         for row, (kind, key) in enumerate(CHANNEL_KEYS.items()):
             axis, own = axes[row, side], model.of_kind(kind)
             name, size = shown_unit(key)
             spread = size * getattr(model.spread, kind)
             axis.axhspan(-spread, spread, color=BAND)
+            shown = np.degrees(model.elevations), size * unit.values[own], size * unit.standard_deviations[own]
             for chosen, colour in ((determined[own], AFTER), (~determined[own], OPEN)):
-                axis.errorbar(
-                    elevations[chosen], size * unit.values[own][chosen], size * unit.standard_deviations[own][chosen],
-                    fmt=".", markersize=4, linewidth=0.8, color=colour,
-                )  # fmt: skip
+                some = [each[chosen] for each in shown]
+                axis.errorbar(*some, fmt=".", markersize=4, linewidth=0.8, color=colour)
             if side == 0:
                 axis.set_ylabel(f"{kind.replace('_', ' ')} / {name}")
         axes[0, side].set_title(f"{device} lidar")
@@ -231,12 +227,9 @@ def _binned(values: np.ndarray, residuals: np.ndarray, count: int) -> tuple[np.n
     low, high = values.min(), values.max()
     number = np.clip(((values - low) / max(high - low, 1e-9) * count).astype(int), 0, count - 1)
     rows = []
-    for one in range(count):
+    for one in np.flatnonzero(np.bincount(number, minlength=count) >= ENOUGH):
         own = residuals[number == one]
-        if len(own) < ENOUGH:
-            continue
-        middle = np.median(own)
-        width = 1.4826 * np.median(np.abs(own - middle))
-        near = own[np.abs(own - middle) < 4.0 * max(width, 1e-6)]
+        off = np.abs(own - np.median(own))
+        near = own[off < 4.0 * max(1.4826 * np.median(off), 1e-6)]
         rows.append((low + (one + 0.5) * (high - low) / count, near.mean(), near.std()))
     return tuple(np.array(rows).reshape(-1, 3).T)

@@ -54,13 +54,10 @@ class BodyDatasetRecorder:
         self._tick = first_tick
 
     def record(
-        self,
-        directory: str | Path,
-        poses: Sequence[Sequence[float]],
-        frames: int = 2,
+        self, directory: str | Path, poses: Sequence[Sequence[float]], frames: int = 2,
         surroundings: Callable[[int], Mapping[str, Surface]] = lambda number: {},
         really: Callable[[int], Mapping[str, float]] = lambda number: {},
-    ) -> None:
+    ) -> None:  # fmt: skip
         """Write a sample of `frames` pairs of scans for each pose (values of the planned joints; m, rad). By pose
         number, `surroundings` gives surfaces in world coordinates, and `really` joint values that differ from those
         reported."""
@@ -116,19 +113,15 @@ class BodyDatasetRecorder:
         self._simulator.joints.place({commands[joint]: value for joint, value in pose.items()})
 
     def _capture(self, frames: int) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-        """Return the pooled points (N, 3) in base_footprint, and each lidar's returns (N, 5) of them in its own
-        frame."""
+        """Return the pooled points (N, 3) in base_footprint, and by lidar these returns (N, 5) in its frame."""
         ticks = range(self._tick, self._tick + frames)
         self._tick += frames
-        seen, raw = [], {}
+        raw = {}
         for name in self._simulator.sensors:
             scans = np.concatenate([self._simulator.scan(name, tick) for tick in ticks])
             cloud = return_columns(returns_of(scans))
-            placed = self._poses.points(name, cloud)
-            x, y, z = placed.T
-            near = (np.hypot(x, y) < CROP_RADIUS) & (z > -0.5) & (z < CROP_HEIGHT)
-            cloud, placed = cloud[near], placed[near]
+            x, y, z = self._poses.points(name, cloud).T
+            cloud = cloud[(np.hypot(x, y) < CROP_RADIUS) & (z > -0.5) & (z < CROP_HEIGHT)]
             _, first = np.unique(voxel_keys(cloud[:, :3], CELL), return_index=True)
-            seen.append(placed[np.sort(first)])
             raw[name] = cloud[np.sort(first)]
-        return np.concatenate(seen), raw
+        return np.concatenate([self._poses.points(name, cloud) for name, cloud in raw.items()]), raw

@@ -8,7 +8,7 @@ is judged in the physical base_link.
 
 import json
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -28,14 +28,15 @@ from stretch_sim_cal.geometry.planes import UP, Plane, floor_between, floor_erro
 from stretch_sim_cal.geometry.points import convex_hull
 from stretch_sim_cal.geometry.transforms import SIDES, check_rigid, inverse, log, to_xyz_rpy
 from stretch_sim_cal.geometry.transforms import error as transform_error
+from stretch_sim_cal.harness.fitted_body import RobotBody
 from stretch_sim_cal.harness.processes import RunFiles
 from stretch_sim_cal.harness.scenario import Scenario
 from stretch_sim_cal.harness.tolerances import WRONG, quantities_of
 from stretch_sim_cal.recording.dataset import METADATA, read_dataset, read_metadata
 from stretch_sim_cal.robot.description import load_model
-from stretch_sim_cal.robot.kinematics import link_transforms
 from stretch_sim_cal.robot.profile import GEOMETRIES, profile_called
-from stretch_sim_cal.robot.surfaces import Surface, outline_surfaces
+from stretch_sim_cal.robot.surfaces import Surface
+from stretch_sim_cal.truth import nees
 
 SKIPPED_SHOWN = 4
 
@@ -100,19 +101,14 @@ def load_truth(path: str | Path) -> Truth:
     """Return the truth in a simulator's JSON file. Raises `InputError` for a file that is not one."""
     try:
         data = json.loads(files.read_text(path))
-        floor = data["floor_in_base_link"]
-        poses, nominal = (
-            {side: data[f"{of}base_link_from_lidar_{side}"] for side in SIDES} | data.get(f"{of}lidars", {})
-            for of in ("", "nominal_")
-        )
-        return Truth(
-            {name: check_rigid(pose, f"{path}: pose of lidar {name}") for name, pose in poses.items()},
-            {name: check_rigid(pose, f"{path}: nominal pose of lidar {name}") for name, pose in nominal.items()},
-            floor_in_base_link=Plane.from_coefficients(floor["normal"], floor["offset"]),
-            description_file=Path(path).parent / data["description_file"],
-            robot=data.get("robot"),
-            lidar_geometry=data.get("lidar_geometry", GEOMETRIES[0]),
-        )
+        floor, file = data["floor_in_base_link"], Path(path).parent / data["description_file"]
+        plane, poses = Plane.from_coefficients(floor["normal"], floor["offset"]), []
+        for of in ("", "nominal_"):
+            given = {side: data[f"{of}base_link_from_lidar_{side}"] for side in SIDES} | data.get(f"{of}lidars", {})
+            name = f"{path}: {of.replace('_', ' ')}pose of lidar"
+            poses.append({lidar: check_rigid(pose, f"{name} {lidar}") for lidar, pose in given.items()})
+        geometry = data.get("lidar_geometry", GEOMETRIES[0])
+        return Truth(*poses, plane, file, robot=data.get("robot"), lidar_geometry=geometry)
     except json.JSONDecodeError as error:
         raise InputError(f"{path}: line {error.lineno} is not valid JSON: {error.msg}") from error
     except (KeyError, TypeError) as error:
@@ -166,6 +162,17 @@ class StageVerdict:
     def passed(self) -> bool:
         return not self.reason and all(quantity.passed for quantity in self.quantities)
 
+    def as_json(self) -> dict[str, Any]:
+        """Return the errors by key; those of one part ("left.translation_error_mm") in a mapping of their own."""
+        found: dict[str, Any] = {}
+        for quantity in self.quantities:
+            part, dot, key = quantity.key.rpartition(".")
+            own = found.setdefault(part, {"passed": not self.reason}) if dot else found
+            own[key] = quantity.error
+            if dot:
+                own["passed"] &= quantity.passed
+        return found | {"passed": self.passed}
+
 
 @dataclass
 class Verdict:
@@ -195,41 +202,18 @@ class Verdict:
 
     def as_json(self) -> dict[str, Any]:
         """Return the content of `result.json`; quantities that were not reached are None."""
-        result: dict[str, Any] = {
-            "scenario": self.scenario.name,
-            "simulator": self.simulator,
-            "backend": self.backend,
-            "expected": self.scenario.expected,
-            "passed": self.passed,
-            "reasons": self.reasons,
-            "refused": self.refused or None,
-            "notes": self.notes,
-            "warnings": self.warnings,
-        }
-        for stage, verdict in self.stages.items():
-            result[stage] = _stage_json(verdict)
-        result["quantities"] = [
-            {
-                "key": f"{stage}.{each.key}", "label": each.label, "unit": each.unit, "error": each.error,
-                "tolerance": each.tolerance, "passed": each.passed,
-            }
+        same = ("label", "unit", "error", "tolerance", "passed")
+        quantities = [
+            {"key": f"{stage}.{each.key}"} | {name: getattr(each, name) for name in same}
             for stage, verdict in self.stages.items() for each in verdict.quantities
         ]  # fmt: skip
-        return result | {"seconds": self.seconds, "versions": self.versions}
-
-
-def _stage_json(verdict: StageVerdict) -> dict[str, Any]:
-    """Return a stage's errors by key; those of one part ("left.translation_error_mm") in a mapping of their own."""
-    found: dict[str, Any] = {}
-    for quantity in verdict.quantities:
-        part, dot, key = quantity.key.rpartition(".")
-        if dot:
-            own = found.setdefault(part, {"passed": not verdict.reason})
-            own[key] = quantity.error
-            own["passed"] &= quantity.passed
-        else:
-            found[key] = quantity.error
-    return found | {"passed": verdict.passed}
+        return {
+            "scenario": self.scenario.name, "simulator": self.simulator, "backend": self.backend,
+            "expected": self.scenario.expected, "passed": self.passed, "reasons": self.reasons,
+            "refused": self.refused or None, "notes": self.notes, "warnings": self.warnings,
+            **{stage: verdict.as_json() for stage, verdict in self.stages.items()},
+            "quantities": quantities, "seconds": self.seconds, "versions": self.versions,
+        }  # fmt: skip
 
 
 Compared = dict[str, tuple[float, str, str] | tuple[float, str, str, float]]
@@ -281,8 +265,7 @@ def _covariance(file: CalibrationFile, key: str) -> np.ndarray | None:
 
 def _compared_nees(off: np.ndarray, covariance: np.ndarray, of: str = "") -> tuple[float, str, str]:
     """Compare an error (n,) with its covariance (n, n)."""
-    nees = float(off @ np.linalg.solve(covariance, off)) / len(off)
-    return nees, f"covariance {of or f'over {len(off)} values'}", "1 on average"
+    return nees(off, covariance), f"covariance {of or f'over {len(off)} values'}", "1 on average"
 
 
 def _compared_poses(
@@ -308,20 +291,16 @@ def _compared_floor(files: RunFiles, truth: Truth) -> Compared:
         raise InputError(f"{files.calibration} has no floor")
     estimate, true = (plane.facing(UP) for plane in (file.floor_plane, truth.for_calibration(file).floor))
     height, tilt = floor_error(true, estimate)
-    covariance = _covariance(file, FOOTPRINT)
-    deviations = np.sqrt(np.zeros((0, 3)) if covariance is None else [np.diag(covariance)])
-    found: Compared = {
-        "height_error_mm": (
-            1e3 * height, f"{1e3 * estimate.offset:.3f}", f"{1e3 * true.offset:.3f}", *(1e3 * deviations[:, 0])
-        ),
-        "tilt_error_deg": (
-            math.degrees(tilt), _tilts(estimate.normal), _tilts(true.normal),
-            *np.degrees(np.linalg.norm(deviations[:, 1:], axis=1)),
-        ),
-    }  # fmt: skip
-    if covariance is not None:
-        found["nees"] = _compared_nees(floor_between(estimate, true), covariance)
-    return found
+    offsets = [f"{1e3 * plane.offset:.3f}" for plane in (estimate, true)]
+    tilts = [_tilts(plane.normal) for plane in (estimate, true)]
+    if (covariance := _covariance(file, FOOTPRINT)) is None:
+        return {"height_error_mm": (1e3 * height, *offsets), "tilt_error_deg": (math.degrees(tilt), *tilts)}
+    off, *turned = np.sqrt(np.diag(covariance))
+    return {
+        "height_error_mm": (1e3 * height, *offsets, 1e3 * off),
+        "tilt_error_deg": (math.degrees(tilt), *tilts, math.degrees(math.hypot(*turned))),
+        "nees": _compared_nees(floor_between(estimate, true), covariance),
+    }
 
 
 def _compared_mounts(files: RunFiles, truth: Truth) -> Compared:
@@ -398,22 +377,19 @@ def _counted(number: int, name: str) -> str:
 def skipped_poses(files: RunFiles) -> list[str]:
     """Return a sentence for each stage some of whose planned poses were left out, with the first of them and why."""
     found = []
-    linear = _linear_joints(load_truth(files.truth).robot if files.truth.is_file() else None)
+    robot = load_truth(files.truth).robot if files.truth.is_file() else None
     for stage, directory in (("mounts", files.mounts_dataset), ("body_shape", files.dataset)):
         if (directory / METADATA).is_file() and (skipped := read_metadata(directory).get("skipped")):
-            shown = [f"{', '.join(_parts(each['commanded'], linear))} ({each['reason']})" for each in skipped]
+            shown = [f"{', '.join(_joint_values(each['commanded'], robot))} ({each['reason']})" for each in skipped]
             shown[SKIPPED_SHOWN:] = ["..."] if len(skipped) > SKIPPED_SHOWN else []
             found.append(f"{stage}: {len(skipped)} planned poses were skipped: {'; '.join(shown)}")
     return found
 
 
 COMPARISONS = {
-    "alignment": _compared_alignment,
-    "floor": _compared_floor,
-    "mounts": _compared_mounts,
-    "body_shape": _compared_body_shape,
-    "drive": _compared_drive,
-}
+    "alignment": _compared_alignment, "floor": _compared_floor, "mounts": _compared_mounts,
+    "body_shape": _compared_body_shape, "drive": _compared_drive,
+}  # fmt: skip
 
 
 def _xyz(transform: np.ndarray) -> str:
@@ -429,21 +405,6 @@ def _tilts(normal: np.ndarray) -> str:
     return f"({math.degrees(about_x):.3f}, {math.degrees(about_y):.3f})"
 
 
-def _true_outlines(truth: Truth) -> Callable[[Mapping[str, float]], np.ndarray]:
-    """Return a function of joint values by URDF name: the corners (K, 2) of the true robot's outline in
-    base_footprint."""
-    model = load_model(truth.description_file)
-    profile = replace(profile_called(truth.robot), lidar_geometry=truth.lidar_geometry)
-    surfaces = outline_surfaces(model, profile)
-
-    def outline(joints: Mapping[str, float]) -> np.ndarray:
-        transforms = link_transforms(model, {name: value for name, value in joints.items() if name in model.joints})
-        footprint_from_root = truth.footprint_from_base_link @ inverse(transforms[profile.base_frame])
-        return outline_of(surface.moved(footprint_from_root @ transforms[link]) for link, surface in surfaces.items())
-
-    return outline
-
-
 def outline_of(surfaces: Iterable[Surface]) -> np.ndarray:
     """Return the corners (K, 2) of the convex outline of surfaces in base_footprint."""
     return convex_hull(np.concatenate([between_heights(each.triangles, LOWEST, HIGHEST) for each in surfaces]))
@@ -454,31 +415,25 @@ def posed_outlines(files: RunFiles, truth: Truth) -> list[dict]:
     `points` (N, 2), fitted shape `fitted`, its boundary `shape` (M, 2) and `protrusion` in m, in the base_footprint of
     the run's calibration."""
     model = load_body_shape_model(files.body_shape_model)
-    true_outline = _true_outlines(truth.for_calibration(CalibrationFile.load(files.calibration)))
-    linear = _linear_joints(truth.robot)
+    footprint_from_base = truth.for_calibration(CalibrationFile.load(files.calibration)).footprint_from_base_link
+    profile = replace(profile_called(truth.robot), lidar_geometry=truth.lidar_geometry)
+    robot = RobotBody(load_model(truth.description_file), footprint_from_base, profile)
     poses = []
     for sample in read_dataset(files.dataset).samples:
-        fitted = model.shape_for(sample.commanded)
-        outline = true_outline(sample.joints)
-        body = (sample.points[:, 2] > LOWEST) & (sample.points[:, 2] < HIGHEST)
-        near = body & (np.hypot(sample.points[:, 0], sample.points[:, 1]) < 1.5)
+        fitted, frames = model.shape_for(sample.commanded), robot.transforms(sample.joints)
+        outline = outline_of(surface.moved(frames[link]) for link, surface in robot.outline.items())
+        x, y, z = sample.points.T
+        near = (z > LOWEST) & (z < HIGHEST) & (np.hypot(x, y) < 1.5)
         poses.append({
-            "parts": _parts(sample.commanded, linear),
-            "truth": outline,
-            "points": sample.points[near, :2],
-            "fitted": fitted,
-            "shape": fitted.outline(200),
-            "protrusion": fitted.protrusion(outline),
+            "parts": _joint_values(sample.commanded, truth.robot), "truth": outline, "points": sample.points[near, :2],
+            "fitted": fitted, "shape": fitted.outline(200), "protrusion": fitted.protrusion(outline),
         })  # fmt: skip
     return poses
 
 
-def _linear_joints(robot: str | None) -> set[str]:
-    return {joint.name for joint in profile_called(robot).joints if joint.linear}
-
-
-def _parts(commanded: Mapping[str, float], linear: Collection[str]) -> list[str]:
-    """Return a text for each joint's value: m of `linear` joints, deg of others."""
+def _joint_values(commanded: Mapping[str, float], robot: str | None) -> list[str]:
+    """Return a text for each joint's value: m of linear joints, deg of others."""
+    linear = {joint.name for joint in profile_called(robot).joints if joint.linear}
     return [
         f"{joint} {value:.2f} m" if joint in linear else f"{joint} {math.degrees(value):.0f} deg"
         for joint, value in commanded.items()

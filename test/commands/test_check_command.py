@@ -28,15 +28,18 @@ from stretch_sim_cal.robot.profile import profile_called
 check = functools.partial(called, "check")
 
 
+def findings(*arguments, code=0) -> dict:
+    return json.loads(check(*arguments, "--json", code=code)[1])
+
+
 def test_a_good_file_is_usable_and_says_how_sure_it_is(calibration):
     code, printed, _ = check(calibration)
     assert code == 0 and "usable" in printed and "by planes, from 20 pairs of scans" in printed
     assert "base_link 29.50 mm above it" in printed
     assert "standard deviation 0.032 mm, 0.0018 deg" in printed
     assert "problem" not in printed and "note" not in printed
-    code, printed, _ = check(calibration, "--json")
-    found = json.loads(printed)
-    assert code == 0 and found["usable"] is True and found["problems"] == []
+    found = findings(calibration)
+    assert found["usable"] is True and found["problems"] == []
     assert found["floor"]["base_link_height_m"] == pytest.approx(0.0295, abs=1e-5)
     assert found["alignment"]["from_description"]["mm"] < 10
     assert found["alignment"]["num_frames"] == 20
@@ -82,8 +85,7 @@ def moved(key=RIGHT_TO_LEFT, lidar=None, by=0.1, accepted=True):
     ],
 )
 def test_what_was_edited_since_it_was_written_is_named_and_stays_usable(calibration, change, part):
-    _, printed, _ = check(edited(calibration, change), "--json", code=0)
-    assert f"{part}: was edited since it was written" in json.loads(printed)["concerns"][0]
+    assert f"{part}: was edited since it was written" in findings(edited(calibration, change))["concerns"][0]
 
 
 def test_an_alignment_far_from_its_description_is_noted_and_its_edit_is_accepted_without_a_digest(calibration):
@@ -121,8 +123,7 @@ def whole(tmp_path):
 )
 def test_a_lidar_that_the_parts_of_a_file_have_in_two_places_is_a_problem(whole, change, said):
     assert inconsistencies(CalibrationFile.load(whole)) == []
-    _, printed, _ = check(edited(whole, change), "--json", code=1)
-    assert [said in problem for problem in json.loads(printed)["problems"]].count(True) == 1
+    assert [said in problem for problem in findings(edited(whole, change), code=1)["problems"]].count(True) == 1
 
 
 def test_a_lidar_on_the_robot_that_is_farther_from_its_description_than_a_calibration_accepts_is_a_problem(whole):
@@ -146,9 +147,8 @@ def test_two_files_are_compared(calibration):
     code, printed, _ = check(calibration, other)
     assert code == 1 and "alignment differs from" in printed
     assert check(calibration, other, "--tolerance-mm", "3")[0] == 0
-    code, printed, _ = check(calibration, other, "--json")
-    part = json.loads(printed)["comparison"]["parts"][0]
-    assert code == 1 and part["mm"] == pytest.approx(2.0, abs=1e-3) and part["agrees"] is False
+    part = findings(calibration, other, code=1)["comparison"]["parts"][0]
+    assert part["mm"] == pytest.approx(2.0, abs=1e-3) and part["agrees"] is False
 
 
 def test_lidars_beyond_two_are_shown_held_against_their_description_and_compared(calibration, tmp_path):
@@ -167,9 +167,8 @@ def test_lidars_beyond_two_are_shown_held_against_their_description_and_compared
     assert code == 0 and "alignment (mast_to_left)" in printed
     assert printed.count("  4.00 mm and 0.000 deg from the description") == 2
     far = edited(near, lambda data: third(data, 0.5))
-    code, printed, _ = check(far, *robot, "--json")
-    found = json.loads(printed)
-    assert code == 1 and found["further_lidars"]["mast"]["from_description"]["mm"] == pytest.approx(500.0, abs=0.1)
+    found = findings(far, *robot, code=1)
+    assert found["further_lidars"]["mast"]["from_description"]["mm"] == pytest.approx(500.0, abs=0.1)
     assert any(sentence.startswith("mast_to_left_transform: far from") for sentence in found["problems"])
     code, printed, _ = check(near, far, *robot)
     assert code == 1 and "alignment of the mast lidar differs from" in printed

@@ -7,12 +7,11 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 import yaml
-from called import edited
+from called import called, edited
 from made_results import alignment_result, joints_in
 
 from stretch_sim_cal import files
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile
-from stretch_sim_cal.cli import main
 from stretch_sim_cal.commands.described import described, load_description
 from stretch_sim_cal.geometry.planes import Plane, footprint_from_base
 from stretch_sim_cal.geometry.transforms import from_xyz_quaternion, from_xyz_rpy, inverse
@@ -23,8 +22,10 @@ from stretch_sim_cal.robot.profile import load_profile
 PLANE = Plane.from_coefficients([0.005, -0.01, 1.0], 0.0295)
 
 
-def run(*arguments) -> int:
-    return main(["export", *map(str, arguments)])
+def export(*arguments, code=0) -> str:
+    """Return what the command prints, errors if it fails."""
+    _, out, err = called("export", *arguments, code=code)
+    return err if code else out
 
 
 def check_description(path, right_to_left):
@@ -34,7 +35,7 @@ def check_description(path, right_to_left):
 
 
 def test_a_whole_description_is_written_with_calibrated_joints_in_lines(calibration, right_to_left, tmp_path):
-    assert run(calibration, "--as", "urdf", "--out", tmp_path / "robot.urdf") == 0
+    export(calibration, "--as", "urdf", "--out", tmp_path / "robot.urdf")
     check_description(tmp_path / "robot.urdf", right_to_left)
     joined = "".join(line.strip() for line in (tmp_path / "robot.urdf").read_text().splitlines())  # as xacro writes it
     (tmp_path / "joined.urdf").write_text(joined)
@@ -42,23 +43,22 @@ def test_a_whole_description_is_written_with_calibrated_joints_in_lines(calibrat
     # it.
     for model in ("robot.urdf", "joined.urdf"):
         out = ("--out", tmp_path / "again.urdf")
-        assert run(calibration, "--as", "urdf", "--model", tmp_path / model, *out) == 0
+        export(calibration, "--as", "urdf", "--model", tmp_path / model, *out)
         check_description(tmp_path / "again.urdf", right_to_left)
     lines = (tmp_path / "again.urdf").read_text().splitlines()
     assert max(line.count("<joint ") + line.count("<link ") for line in lines) == 1
 
 
-def test_the_printed_joints_are_urdf(calibration, capsys):
-    assert run(calibration, "--as", "urdf") == 0
-    root = ElementTree.fromstring(f"<robot>{capsys.readouterr().out}</robot>")
+def test_the_printed_joints_are_urdf(calibration):
+    root = ElementTree.fromstring(f"<robot>{export(calibration, '--as', 'urdf')}</robot>")
     joints = {joint.get("name"): joint for joint in root.findall("joint")}
     assert list(joints) == ["lidar_left_joint", "lidar_right_joint", "base_ref"]
     assert float(joints["base_ref"].find("origin").get("xyz").split()[2]) == pytest.approx(PLANE.offset)
 
 
 def test_a_xacro_that_includes_the_properties_has_the_calibrated_joints(calibration, right_to_left, tmp_path):
-    assert run(calibration, "--as", "urdf", "--out", tmp_path / "robot.urdf") == 0
-    assert run(calibration, "--as", "xacro", "--out", tmp_path / "calibrated.xacro") == 0
+    export(calibration, "--as", "urdf", "--out", tmp_path / "robot.urdf")
+    export(calibration, "--as", "xacro", "--out", tmp_path / "calibrated.xacro")
     root = ElementTree.parse(tmp_path / "robot.urdf").getroot()
     for joint in root.findall("joint"):
         if (name := joint.get("name")) in ("lidar_left_joint", "lidar_right_joint", "base_ref"):
@@ -72,23 +72,20 @@ def test_a_xacro_that_includes_the_properties_has_the_calibrated_joints(calibrat
     check_description(tmp_path / "robot.xacro", right_to_left)
 
 
-def test_names_of_joints_become_names_of_properties(tmp_path, cache, capsys):
+def test_names_of_joints_become_names_of_properties(tmp_path, cache):
     source = files.share_directory() / "models" / "two_lidar_amr.urdf.xacro"
     text = load_urdf_text(str(source)).replace('"lidar_left_joint"', '"2d/lidar-left"')
     (tmp_path / "robot.urdf").write_text(text)
     file = tmp_path / "calibration.yaml"
     CalibrationFile().with_alignment(alignment_result(from_xyz_rpy((-0.6, 0.4, 0.0), (0.0, 0.0, 3.1))), "x").save(file)
     robot = ["--robot", "two_lidar_amr", "--model", tmp_path / "robot.urdf"]
-    assert run(file, "--as", "xacro", *robot) == 0
-    names = [each.get("name") for each in ElementTree.fromstring(capsys.readouterr().out)]
+    names = [each.get("name") for each in ElementTree.fromstring(export(file, "--as", "xacro", *robot))]
     assert names == [f"{name}_{key}" for name in ("_2d_lidar_left", "lidar_right_joint") for key in ("xyz", "rpy")]
-    assert run(file, "--as", "xacro", "--json", *robot) == 0
-    assert list(json.loads(capsys.readouterr().out)) == ["2d/lidar-left", "lidar_right_joint"]
+    assert list(json.loads(export(file, "--as", "xacro", "--json", *robot))) == ["2d/lidar-left", "lidar_right_joint"]
 
 
-def test_a_published_transform_is_the_calibrated_one(calibration, right_to_left, capsys):
-    assert run(calibration, "--as", "static-transform") == 0
-    lines = capsys.readouterr().out.splitlines()
+def test_a_published_transform_is_the_calibrated_one(calibration, right_to_left):
+    lines = export(calibration, "--as", "static-transform").splitlines()
     frames, transforms = [], []
     for line in lines:
         words = shlex.split(line)
@@ -103,46 +100,42 @@ def test_a_published_transform_is_the_calibrated_one(calibration, right_to_left,
     np.testing.assert_allclose(inverse(transforms[1]), footprint_from_base(PLANE), atol=1e-8)
 
 
-def test_values_are_recorded_and_brought_back(calibration, tmp_path, monkeypatch, capsys):
+def test_values_are_recorded_and_brought_back(calibration, tmp_path, monkeypatch):
     monkeypatch.setenv("HELLO_FLEET_PATH", str(tmp_path / "fleet"))
     monkeypatch.setenv("HELLO_FLEET_ID", "se4-1")
     path = tmp_path / "fleet" / "se4-1" / "stretch_calibration_values.yaml"
     path.parent.mkdir(parents=True)
     path.write_text("version: '2.0'\njoint_calibration: {}\n")
-    assert run(calibration, "--as", "calibration-values") == 0
-    joints = yaml.safe_load(capsys.readouterr().out)["joint_calibration"]
+    joints = yaml.safe_load(export(calibration, "--as", "calibration-values"))["joint_calibration"]
     assert set(joints) == {"lidar_left_joint", "lidar_right_joint", "base_ref"}
     assert joints_in(path) == {}
-    assert run(calibration, "--as", "calibration-values", "--record") == 0
+    export(calibration, "--as", "calibration-values", "--record")
     np.testing.assert_allclose(joints_in(path)["base_ref"].parent_from_child, footprint_from_base(PLANE), atol=1e-12)
-    assert run("--as", "calibration-values", "--rollback") == 0
+    export("--as", "calibration-values", "--rollback")
     assert joints_in(path) == {}
-    assert run("--as", "calibration-values", "--rollback") == 2
+    export("--as", "calibration-values", "--rollback", code=2)
 
 
-def test_a_file_with_only_a_floor_exports_only_that(calibration, capsys):
+def test_a_file_with_only_a_floor_exports_only_that(calibration):
     only_floor = edited(calibration, lambda data: data.pop("right_to_left_transform"))
-    assert run(only_floor, "--as", "urdf", "--json") == 0
-    assert list(json.loads(capsys.readouterr().out)) == ["base_ref"]
+    assert list(json.loads(export(only_floor, "--as", "urdf", "--json"))) == ["base_ref"]
 
 
-def test_a_file_that_contradicts_itself_is_not_exported(calibration, tmp_path, capsys):
+def test_a_file_that_contradicts_itself_is_not_exported(calibration, tmp_path):
     torn = edited(calibration, lambda data: data["floor_model_params"]["data"].update(distance=0.1))
-    assert run(torn, "--as", "urdf", "--out", tmp_path / "robot.urdf") == 1
-    assert "describe floors" in capsys.readouterr().err
+    assert "describe floors" in export(torn, "--as", "urdf", "--out", tmp_path / "robot.urdf", code=1)
     assert not (tmp_path / "robot.urdf").exists()
 
 
-def test_another_robots_frames_and_joints_are_those_of_its_profile(tmp_path, cache, capsys):
+def test_another_robots_frames_and_joints_are_those_of_its_profile(tmp_path, cache):
     file = tmp_path / "calibration.yaml"
     result = alignment_result(from_xyz_rpy((-1.05, 0.13, -0.38), (0.0, 0.7, 3.1)))
     CalibrationFile().with_alignment(result, "other").save(file)
     robot = ["--robot", "two_lidar_manipulator", "--json"]
-    assert run(file, "--as", "static-transform", *robot) == 0
-    (transform,) = json.loads(capsys.readouterr().out)
+    (transform,) = json.loads(export(file, "--as", "static-transform", *robot))
     assert "front_laser_link" in transform.values()
     # Its lidars stand on posts of their own: each joint is written in its own parent.
-    assert run(file, "--as", "urdf", "--robot", "two_lidar_manipulator", "--out", tmp_path / "robot.urdf") == 0
+    export(file, "--as", "urdf", "--robot", "two_lidar_manipulator", "--out", tmp_path / "robot.urdf")
     written = load_model(str(tmp_path / "robot.urdf"))
     frames = load_profile("two_lidar_manipulator").lidar_frames
     joints = [written.parent_joint(frame) for frame in frames]

@@ -12,27 +12,27 @@ from stretch_sim_cal.robot.kinematics import link_transforms
 from stretch_sim_cal.robot.stretch import nominal_description
 
 
+def answer(*arguments, code: int = 0) -> dict:
+    return json.loads(called(*arguments, "--json", code=code)[1])
+
+
 def test_fk_prints_the_transform_as_json():
-    code, out, _ = called(
-        "fk", "stretch4", "--joint", "lift_joint=0.5", "arm_joint=0.2", "wrist_yaw_joint=90deg",
-        "--frame", "grasp_center_link", "--relative-to", "base_link", "--json", code=0,
-    )  # fmt: skip
-    answer = json.loads(out)
+    joints = ("--joint", "lift_joint=0.5", "arm_joint=0.2", "wrist_yaw_joint=90deg")
+    found = answer("fk", "stretch4", *joints, "--frame", "grasp_center_link", "--relative-to", "base_link")
     model = load_model(nominal_description())
     positions = {f"arm_l{i}_joint": 0.05 for i in range(1, 5)} | {"lift_joint": 0.5, "wrist_yaw_joint": np.pi / 2}
     frames = link_transforms(model, positions)
     expected = np.linalg.inv(frames["base_link"]) @ frames["grasp_center_link"]
-    assert np.allclose(answer["transform"], expected)
+    assert np.allclose(found["transform"], expected)
 
 
 def test_fk_takes_the_roots_pose_in_the_world():
-    base = ("fk", "stretch4", "--joint", "lift_joint=0.5", "--frame", "lift_link", "--json")
-    inside = json.loads(called(*base)[1])
-    anywhere = json.loads(called(*base, "--root", "1 -2 0.5 0.1 0.2 0.3")[1])
+    base = ("fk", "stretch4", "--joint", "lift_joint=0.5", "--frame", "lift_link")
+    inside, anywhere = answer(*base), answer(*base, "--root", "1 -2 0.5 0.1 0.2 0.3")
     assert anywhere["relative_to"] == "the world"
     expected = from_xyz_rpy((1, -2, 0.5), (0.1, 0.2, 0.3)) @ inside["transform"]
     assert np.allclose(anywhere["transform"], expected)
-    on_a_floor = json.loads(called(*base, "--root", "-1 2 90deg")[1])
+    on_a_floor = answer(*base, "--root", "-1 2 90deg")
     assert np.allclose(on_a_floor["transform"], from_xyz_rpy((-1, 2, 0), (0, 0, np.pi / 2)) @ inside["transform"])
 
 
@@ -42,20 +42,17 @@ def test_a_position_beyond_its_limits_is_used_and_noted():
 
 
 def test_mobility_tells_the_configuration_space():
-    _, out, _ = called("mobility", "stretch4", "--base", "mobile", "--json", code=0)
-    answer = json.loads(out)
-    assert answer["mobility"] == len(answer["configuration_space"]) == 16
-    code, out, _ = called("mobility", "stretch4")
-    assert "mobility 13" in out
-    assert "lift_joint" in out
+    found = answer("mobility", "stretch4", "--base", "mobile")
+    assert found["mobility"] == len(found["configuration_space"]) == 16
+    _, out, _ = called("mobility", "stretch4", code=0)
+    assert "mobility 13" in out and "lift_joint" in out
 
 
 def test_workspace_writes_points_and_a_picture(tmp_path):
     csv, npz, plot = tmp_path / "points.csv", tmp_path / "points.npz", tmp_path / "plot.png"
     held = ("--joint", "wrist_pitch_joint=0", "wrist_roll_joint=0", "lift_joint=0.5")
     common = ("workspace", "stretch4", "--frame", "grasp_center_link", *held, "--resolution", "0.1")
-    _, out, _ = called(*common, "--points", csv, "--plot", plot, "--json", code=0)
-    summary = json.loads(out)
+    summary = answer(*common, "--points", csv, "--plot", plot)
     assert summary["dimension"] == 2
     table = np.loadtxt(csv, delimiter=",", skiprows=1)
     assert table.shape == (summary["points"], 3 + len(summary["variables"]))
@@ -80,7 +77,5 @@ def test_the_orientations_at_a_point_are_printed_and_written(tmp_path):
     assert np.allclose(frames[:, :3, 3], (0.6, 0.1, 0.8), atol=1e-4)
     assert np.allclose(frames[:, :3, :3], turned, atol=1e-9)
     beyond = (*command, "--orientations", "3 0 0", "--samples", "2048")
-    code, out, _ = called(*beyond)
-    assert code == 1 and "cannot be at 3 0 0; the nearest point found is" in out
-    code, out, _ = called(*beyond, "--json")
-    assert code == 1 and json.loads(out)["reached"] is False
+    assert "cannot be at 3 0 0; the nearest point found is" in called(*beyond, code=1)[1]
+    assert answer(*beyond, code=1)["reached"] is False

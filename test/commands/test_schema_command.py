@@ -81,24 +81,13 @@ WITH = {"profile": PROFILE, "scenario": {"stages": {"alignment": {}}}, "campaign
 GIVEN = {
     "profile": [
         {},
-        {
-            "lidars": {"left": LIDARS["left"]},
-            "joints": None,
-            "topics": None,
-            "body": None,
-            "accept": None,
-            "base": None,
-        },
+        {"lidars": {"left": LIDARS["left"]}, **dict.fromkeys(("joints", "topics", "body", "accept", "base"))},
         {"lidars": LIDARS | {"mast_1": {"frame": "mast", "sensor": "vlp16", "older_frame": None, "unseen": None}}},
         {"description": {"file": AMR, "arguments": {"n": 3, "on": True}, "packages": None, "tool": None}},
         {"description": "stretch4"},
-        {
-            "joints": {
-                "lift": None,
-                "arm": {"parts": ["a", "b"]},
-                "hand": {"parts": [["c"], ["d", "e"]], "limits": None},
-            }
-        },
+        {"joints": {
+            "lift": None, "arm": {"parts": ["a", "b"]}, "hand": {"parts": [["c"], ["d", "e"]], "limits": None},
+        }},
         {"joints": {"lift": None, "arm": None}, "stow": {"lift": 0.1}, "home": [{"lift": 0.1}, {"arm": 1}]},
         {"base": {"kind": "omnidirectional", "wheels": [[1, 0], [0, 1], [0, -1]], "topics": {"command": None}}},
         {"accept": {"translation_mm": 5, "rotation_deg": 1}, "body": {"radius": 1, "height": 1}},
@@ -115,13 +104,10 @@ GIVEN = {
     "campaign": [
         {"like": "release"},
         {"name": "own", "description": ["any"], "methods": None, "limits": None, "inputs": None},
-        {
-            "name": "own",
-            "inputs": {
-                "room.length": 7, "room.width": {"uniform": [4, 6]}, "room.people": {"choice": 1, "in_share": 0.5},
-                "base.height_mm": {"normal": [0, 3]}, "base.tilt_deg": {"half_normal": [0.4]},
-            },
-        },
+        {"name": "own", "inputs": {
+            "room.length": 7, "room.width": {"uniform": [4, 6]}, "room.people": {"choice": 1, "in_share": 0.5},
+            "base.height_mm": {"normal": [0, 3]}, "base.tilt_deg": {"half_normal": [0.4]},
+        }},
     ],
     "sensor": [
         {"unit": None}, {"unit": "ideal"}, {"unit": {"near_range": None, "range_offset": 0.01}},

@@ -20,14 +20,6 @@ from stretch_sim_cal.geometry.transforms import SIDES, apply, exp, from_xyz_rpy,
 from stretch_sim_cal.harness import report
 from stretch_sim_cal.harness.clouds_3d import MOST_POINTS, CapturedClouds, placed, turnable
 from stretch_sim_cal.harness.processes import RunFiles
-from stretch_sim_cal.harness.report import (
-    _telling_window,
-    _two_states,
-    clouds_before_and_after,
-    drawn,
-    refused_clouds,
-    sections,
-)
 from stretch_sim_cal.harness.simulated_dataset import BodyDatasetRecorder
 from stretch_sim_cal.harness.verdict import _compared_poses
 from stretch_sim_cal.recording.dataset import read_dataset
@@ -50,7 +42,9 @@ def wall(count: int, heights: tuple[float, float]) -> np.ndarray:
 def test_a_robot_with_one_lidar_has_no_pictures_of_two(tmp_path):
     profile = profile_called("two_lidar_amr")
     one = dataclasses.replace(profile, lidars={"left": profile.lidars["left"], "right": profile.lidars["left"]})
-    titles = [[section.title for section in sections(RunFiles(tmp_path), ["drive"], each)] for each in (profile, one)]
+    titles = [
+        [section.title for section in report.sections(RunFiles(tmp_path), ["drive"], each)] for each in (profile, one)
+    ]
     assert one.one_lidar and titles == [["Clouds before and after", "Floor residuals"], ["Floor residuals"]]
 
 
@@ -58,7 +52,7 @@ def test_a_robot_with_one_lidar_has_no_pictures_of_two(tmp_path):
 def test_a_wall_is_enlarged_also_if_the_lidars_have_few_channels(heights):
     points = wall(120, heights)
     other, moved = points + [0.0, 0.001, 0.0], points + [0.01, 0, 0]
-    spot, half = _telling_window(
+    spot, half = report._telling_window(
         {"left": points, "right": other, "mast": moved}, {"left": points, "right": other, "mast": points}
     )
     np.testing.assert_allclose(spot[:2], [2.2, 0.25], atol=0.1)
@@ -68,9 +62,9 @@ def test_a_wall_is_enlarged_also_if_the_lidars_have_few_channels(heights):
 def test_no_empty_slice_is_drawn_where_no_wall_is_seen():
     points = wall(400, (0.0, 0.15))
     both = {"left": points, "right": points}
-    assert _telling_window(both, both) is None
-    with_slice = clouds_before_and_after(both, both, (np.array([2.2, 0.25, 0.1]), 0.1))
-    assert png_height(clouds_before_and_after(both, both)) < 0.8 * png_height(with_slice)
+    assert report._telling_window(both, both) is None
+    with_slice = report.clouds_before_and_after(both, both, (np.array([2.2, 0.25, 0.1]), 0.1))
+    assert png_height(report.clouds_before_and_after(both, both)) < 0.8 * png_height(with_slice)
     poses = dict.fromkeys(("left", "right"), np.eye(4))
     clouds = {"left": points.astype(np.float32), "right": points.astype(np.float32)}
     assert "a wall, close" not in turnable(clouds, poses, poses, None)
@@ -79,7 +73,7 @@ def test_no_empty_slice_is_drawn_where_no_wall_is_seen():
 
 def test_clouds_without_a_return_are_said_to_be_empty():
     empty, poses = dict.fromkeys(("left", "right"), np.zeros((0, 3))), dict.fromkeys(("left", "right"), np.eye(4))
-    section = drawn("Clouds", lambda: _two_states("", (), empty, poses, poses))
+    section = report.drawn("Clouds", lambda: report._two_states("", (), empty, poses, poses))
     assert section.missing == "the captured clouds have no returns"
 
 
@@ -247,6 +241,6 @@ def test_the_pictures_of_a_run_without_a_result_do_not_call_its_poses_calibrated
     monkeypatch.setattr(report, "as_png", titles)
     points = {"left": wall(400, (0.0, 1.5)), "right": wall(400, (0.0, 1.5))}
     poses = dict.fromkeys(points, np.eye(4))
-    refused_clouds(CapturedClouds(points, poses), poses)
+    report.refused_clouds(CapturedClouds(points, poses), poses)
     assert "from above, as described" in drawn_titles and "from above, as found, refused" in drawn_titles
     assert not any("calibrated" in title for title in drawn_titles)

@@ -43,8 +43,7 @@ QUICK = (
     "--mounts-plan", "quick", "--plan", "quick", "--fit-method", "circle", "--frames", "1", "--speed-factor", "10",
 )  # fmt: skip
 
-WHOLE = 30 * PATIENCE
-"""How long (s) all stages may take, however busy the machine is."""
+WHOLE = 30 * PATIENCE  # how long (s) all stages may take, however busy the machine is
 
 
 @pytest.fixture(scope="module")

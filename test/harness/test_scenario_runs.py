@@ -65,10 +65,14 @@ def sparse(tmp_path_factory) -> str:
 @pytest.fixture(scope="module")
 def run_folder(sparse, tmp_path_factory) -> Path:
     out = tmp_path_factory.mktemp("whole_path")
-    code = main(["run", sparse, "--out", str(out)])
-    folder = out / SPARSE
-    assert code == 0, (folder / "result.json").read_text()
-    return folder
+    assert main(["run", sparse, "--out", str(out)]) == 0, (out / SPARSE / "result.json").read_text()
+    return out / SPARSE
+
+
+@pytest.fixture
+def run(run_folder, tmp_path) -> RunFiles:
+    """A copy of the shared run, which may be changed."""
+    return RunFiles(Path(shutil.copytree(run_folder, tmp_path / "run")))
 
 
 def test_every_quantity_is_judged_and_within_its_tolerance(run_folder):
@@ -256,8 +260,7 @@ def capsule_2_cm_too_small(run: RunFiles) -> None:
         ("body_shape", capsule_2_cm_too_small, "max_protrusion_mm", (15.0, 25.0), "fit_body_shape_model"),
     ],
 )
-def test_a_wrong_result_is_caught(run_folder, tmp_path, stage, broken, quantity, off, culprit):
-    run = RunFiles(Path(shutil.copytree(run_folder, tmp_path / "run")))
+def test_a_wrong_result_is_caught(run, stage, broken, quantity, off, culprit):
     broken(run)
     stages = {"alignment": {}, stage: {}}
     verdict = conclude(with_stages(**stages), "embedded", run, ProcessSequence([]))
@@ -326,8 +329,8 @@ def test_a_plugged_in_method_that_returns_the_nominal_transform_is_caught(tmp_pa
     )
 
 
-def test_a_run_that_skipped_most_of_its_poses_fails_and_says_which_and_why(run_folder, tmp_path):
-    scenario, run = load_scenario(SPARSE), RunFiles(Path(shutil.copytree(run_folder, tmp_path / "run")))
+def test_a_run_that_skipped_most_of_its_poses_fails_and_says_which_and_why(run):
+    scenario = load_scenario(SPARSE)
     assert conclude(scenario, "embedded", run, ProcessSequence([])).passed
     metadata = run.dataset / "metadata.yaml"
     data = yaml.safe_load(metadata.read_text())
@@ -343,8 +346,8 @@ def test_a_run_that_skipped_most_of_its_poses_fails_and_says_which_and_why(run_f
     assert conclude(dataclasses.replace(scenario, tolerances=allowed), "embedded", run, ProcessSequence([])).passed
 
 
-def test_a_refused_runs_page_shows_the_clouds_as_described_and_in_truth(run_folder, tmp_path):
-    scenario, run = load_scenario(SPARSE), RunFiles(Path(shutil.copytree(run_folder, tmp_path / "run")))
+def test_a_refused_runs_page_shows_the_clouds_as_described_and_in_truth(run):
+    scenario = load_scenario(SPARSE)
     shutil.rmtree(run.calibration.parent)
     run.body_shape_model.unlink()
     align = next(each for each in calibration_nodes(scenario.stages, run) if each.name == "align")
@@ -359,7 +362,7 @@ def test_a_refused_runs_page_shows_the_clouds_as_described_and_in_truth(run_fold
     simulator = EmbeddedSimulator(scenario.simulation)
     (link, share), *_ = simulator.view("left").items()
     assert any(f"{link} takes {100 * share:.0f} % of the left lidar's rays" in note for note in verdict.notes)
-    page = write_report(verdict, tmp_path / "run").read_text()
+    page = write_report(verdict, run.folder).read_text()
     assert [warning["code"] for warning in verdict.as_json()["warnings"]] == ["left_lidar_off"]
     assert "Warning, alignment: it is &lt;b&gt;7 mm&lt;/b&gt; off; run the mounts" in page
     assert ">true<" in page and "0.00" in page and page.count("data:image/png;base64,") == 1
