@@ -193,7 +193,7 @@ def locked(path: str | Path) -> Iterator[None]:
     reentrant. Its folder is locked (by `flock`), so that no lock file stays behind. Raises `InputError` if that fails,
     `RunFailure` if another process holds it for longer than `LOCK_WAIT`."""
     folder, deadline = Path(os.path.realpath(path)).parent, time.monotonic() + LOCK_WAIT
-    with _writing(path):
+    with writing(path):
         folder.mkdir(parents=True, exist_ok=True)
         handle = os.open(folder, os.O_RDONLY)
     try:
@@ -258,7 +258,8 @@ def _locked_folder(folder: Path) -> int:
 
 
 @contextlib.contextmanager
-def _writing(path: str | Path) -> Iterator[None]:
+def writing(path: str | Path) -> Iterator[None]:
+    """A context in which an `OSError` becomes an `InputError` that says that `path` cannot be written."""
     try:
         yield
     except OSError as error:
@@ -278,12 +279,12 @@ def staged(path: str | Path, write: Callable[[BinaryIO], object]) -> Iterator[No
     """Write as `write_atomic` does, but replace `path` when the context ends without an exception: for files that
     belong together. A process that is killed leaves nothing behind."""
     target = Path(os.path.realpath(path))
-    with _writing(path):
+    with writing(path):
         target.parent.mkdir(parents=True, exist_ok=True)
         mode = target.stat().st_mode & 0o777 if target.exists() else 0o644
         handle, name = _temporary(target)
     try:
-        with _writing(path), os.fdopen(handle, "wb") as stream:  # closing writes, too
+        with writing(path), os.fdopen(handle, "wb") as stream:  # closing writes, too
             write(stream)
             stream.flush()
             os.fsync(handle)
