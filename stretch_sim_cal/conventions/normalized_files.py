@@ -30,7 +30,7 @@ from stretch_sim_cal.conventions.normal_form import (
     normalized,
 )
 from stretch_sim_cal.conventions.profile import WARNING, Finding, lint
-from stretch_sim_cal.conventions.rewrite import JointMapping, roll_pitch_yaw
+from stretch_sim_cal.conventions.rewrite import NAMING, JointMapping, roll_pitch_yaw
 from stretch_sim_cal.errors import InputError, Refused
 from stretch_sim_cal.files import read_text, write_text, writing, yaml_text
 from stretch_sim_cal.geometry.transforms import from_rotation_translation
@@ -112,12 +112,6 @@ def _belongs_to(element: Element, links: set[str]) -> bool:
     if element.tag == "joint" and element.find("child") is not None:
         return element.find("child").get("link") in links
     return element.get("name") in links if element.tag == "link" else element.get("reference") in links
-
-
-NAMING = {
-    ("link", "name"), ("joint", "name"), ("parent", "link"), ("child", "link"), ("mimic", "joint"),
-    ("gazebo", "reference"),
-}  # fmt: skip
 
 
 def _with_prefixed_names(element: Element) -> Element:
