@@ -28,15 +28,12 @@ from stretch_sim_cal.conventions.profile import (
 from stretch_sim_cal.conventions.rewrite import AddedFrame, Turning
 from stretch_sim_cal.robot.model import RobotModel, near
 
+_LEG = ("hip_pitch", "hip_roll", "hip_yaw", "knee", "ankle_pitch", "ankle_roll")
+_ARM = ("shoulder_pitch", "shoulder_roll", "shoulder_yaw", "elbow", "wrist_prosup", "wrist_pitch", "wrist_yaw")
 BOARDS: dict[str, tuple[str, ...]] = {
-    "left_leg": ("l_hip_pitch", "l_hip_roll", "l_hip_yaw", "l_knee", "l_ankle_pitch", "l_ankle_roll"),
-    "right_leg": ("r_hip_pitch", "r_hip_roll", "r_hip_yaw", "r_knee", "r_ankle_pitch", "r_ankle_roll"),
-    "torso": ("torso_pitch", "torso_roll", "torso_yaw"),
-    "head": ("neck_pitch", "neck_roll", "neck_yaw"),
-    "left_arm": ("l_shoulder_pitch", "l_shoulder_roll", "l_shoulder_yaw", "l_elbow", "l_wrist_prosup", "l_wrist_pitch",
-                 "l_wrist_yaw"),
-    "right_arm": ("r_shoulder_pitch", "r_shoulder_roll", "r_shoulder_yaw", "r_elbow", "r_wrist_prosup", "r_wrist_pitch",
-                  "r_wrist_yaw"),
+    "left_leg": tuple(f"l_{joint}" for joint in _LEG), "right_leg": tuple(f"r_{joint}" for joint in _LEG),
+    "torso": ("torso_pitch", "torso_roll", "torso_yaw"), "head": ("neck_pitch", "neck_roll", "neck_yaw"),
+    "left_arm": tuple(f"l_{joint}" for joint in _ARM), "right_arm": tuple(f"r_{joint}" for joint in _ARM),
 }  # fmt: skip
 """YARP control boards, and the joints of each."""
 FT_SENSORS = {
@@ -68,7 +65,7 @@ LINKS: dict[str, tuple[str, str]] = {
     "torso_1": ("torso_pitch", ROOT_LINK), "torso_2": ("torso_roll", "torso_1"), "chest": ("torso_yaw", "torso_2"),
     "neck_1": ("neck_pitch", "chest"), "neck_2": ("neck_roll", "neck_1"), "head": ("neck_yaw", "neck_2"),
 }  # fmt: skip
-"""Each link's parent joint and parent link, with the table's slips put right (see `SLIPS`)."""
+"""Each link's parent joint and parent link, with the table's slips put right (docs/conventions.md)."""
 NECK_LINKS = ("neck_1", "neck_2", "head")
 """Not in the table of links, so a model that calls them otherwise is not at fault."""
 SMALL_WITHOUT_MASS = ("[lr]_hip_3", "[lr]_wrist_1", "torso_[12]", "neck_[12]")
@@ -89,8 +86,7 @@ AXES: dict[str, tuple[int, int, int]] = {
 ARM_JOINTS = frozenset(BOARDS["left_arm"] + BOARDS["right_arm"])
 """By the text their axes are only rough directions."""
 FRAMES: dict[str, tuple[str, ...]] = {
-    "root_frame": (ROOT_LINK,),
-    "imu_frame": ("head",),
+    "root_frame": (ROOT_LINK,), "imu_frame": ("head",),
     "l_hand_dh_frame": ("l_hand",), "r_hand_dh_frame": ("r_hand",),
     "l_foot_dh_frame": ("l_foot",), "r_foot_dh_frame": ("r_foot",),
     "l_arm_ft_frame": ("l_shoulder_3", "l_upper_arm"), "r_arm_ft_frame": ("r_shoulder_3", "r_upper_arm"),
@@ -120,9 +116,8 @@ def control_boards(model: RobotModel) -> Iterator[Finding]:
             continue
         for name in missing:
             message = f"control board {board} has {len(joints)} joints, this one is missing"
-            yield error(
-                "control-board", name, message, f"name the joint {name}{near(name, unknown) if unknown else ''}"
-            )
+            hint = near(name, unknown) if unknown else ""
+            yield error("control-board", name, message, f"name the joint {name}{hint}")
         for name in joints:
             if name in model.joints and model.joints[name].type != "revolute":
                 message = f"it is {model.joints[name].type}, not revolute as in the table"
@@ -198,16 +193,13 @@ def _parent(model: RobotModel, link: str) -> str:
 def axes(model: RobotModel) -> Iterator[Finding]:
     """Axes at the zero configuration, in the root frame, are those of the table; in the arms roughly."""
     reference = next((link for link in (ROOT_FRAME, ROOT_LINK) if link in model.links), None)
-    if reference is None:
-        return
-    frames = frames_in(model, reference)
+    frames = frames_in(model, reference) if reference else {}
     for name, direction in AXES.items():
         joint = model.joints.get(name)
-        if joint is None or not joint.variables or not joint.axis.any():
+        if not frames or joint is None or not joint.variables or not joint.axis.any():
             continue
-        axis = frames[joint.child][:3, :3] @ joint.unit_axis
+        axis, arm = frames[joint.child][:3, :3] @ joint.unit_axis, name in ARM_JOINTS
         away = angle_deg(axis, np.array(direction, dtype=float))
-        arm = name in ARM_JOINTS
         if away <= AXIS_DEG:
             continue
         level = ERROR if away > WRONG_AXIS_DEG else INFO if arm else WARNING
@@ -252,13 +244,10 @@ def renames(model: RobotModel) -> tuple[dict[str, str], dict[str, str]]:
         meant = canonical(name)
         if meant in _JOINTS and meant not in model.joints and meant not in joints.values():
             joints[name] = meant
-    links = {}
-    for link, (joint_name, _) in LINKS.items():
-        joint = next((each for each in model.joints.values() if joints.get(each.name, each.name) == joint_name), None)
-        if joint is not None and joint.child != link:
-            links[joint.child] = link
-    known = any(joints.get(name, name) in _JOINTS for name in model.joints)
-    if known and ROOT_LINK not in model.links and model.root not in links:
+    by_name = {joints.get(name, name): joint for name, joint in reversed(model.joints.items())}
+    above = {link: by_name[joint] for link, (joint, _) in LINKS.items() if joint in by_name}
+    links = {joint.child: link for link, joint in above.items() if joint.child != link}
+    if by_name.keys() & _JOINTS and ROOT_LINK not in model.links and model.root not in links:
         links[model.root] = ROOT_LINK
     return links, joints
 
@@ -275,26 +264,23 @@ def canonical(name: str) -> str:
 
 def turning(model: RobotModel) -> tuple[Turning, dict[str, str]]:
     """Return the joints with an axis opposite to the table's, and the reasons."""
-    reversed_ = [
-        each.name for each in lint(model, ICUB)
-        if each.rule == "axis" and each.level == ERROR and each.measured > 180.0 - WRONG_AXIS_DEG
-    ]  # fmt: skip
-    signs = dict.fromkeys(reversed_, -1)
-    return Turning(signs=signs), dict.fromkeys(reversed_, "the table's axis; check the motor's polarity")
+    wrong = [each for each in lint(model, ICUB) if each.rule == "axis" and each.level == ERROR]
+    opposite = [each.name for each in wrong if each.measured > 180.0 - WRONG_AXIS_DEG]
+    why = "the table's axis; check the motor's polarity"
+    return Turning(signs=dict.fromkeys(opposite, -1)), dict.fromkeys(opposite, why)
 
 
 def missing_frames(model: RobotModel) -> list[AddedFrame]:
     """Return the standard frames of present links, at the links' origins: no description has their poses. That of a
     force-torque sensor is added only with the sensor, on the link below its joint, at the sensor's origin."""
     added = []
-    for name in FRAMES:
-        holders = holders_of(model, name)
-        sensor = model.joints.get(name.replace("_ft_frame", "_ft_sensor")) if name.endswith("_ft_frame") else None
-        if name in model.links or name.endswith("_ft_frame") and (sensor is None or sensor.child not in holders):
-            continue
-        holder = sensor.child if sensor is not None else next((each for each in holders if each in model.links), None)
-        if holder is not None:
-            exact = sensor is not None or name == ROOT_FRAME
+    for name in (name for name in FRAMES if name not in model.links):
+        holders, of_sensor = holders_of(model, name), name.endswith("_ft_frame")
+        if of_sensor:
+            sensor = model.joints.get(name.replace("_ft_frame", "_ft_sensor"))
+            holders = (sensor.child,) if sensor is not None and sensor.child in holders else ()
+        for holder in [each for each in holders if each in model.links][:1]:
+            exact = of_sensor or name == ROOT_FRAME
             reason = f"at {holder}'s origin" + ("" if exact else "; its pose is not known: measure it")
             added.append(AddedFrame(name, f"{name}_fixed_joint", holder, np.eye(4), reason))
     return added

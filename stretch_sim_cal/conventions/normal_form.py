@@ -249,7 +249,9 @@ def _new_names(model: RobotModel, renames: Mapping[str, str], find_names: Callab
             raise InputError(f"--rename {old}={new}: there is no link or joint '{old}'")
         given[old not in model.links][old] = new
     result = []
-    for asked, ruled, names in zip(given, find_names(model.renamed(*given)), (model.links, model.joints), strict=True):
+    for asked, ruled, names in zip(
+        given, find_names(model.renamed(*given)), ([*model.links], [*model.joints]), strict=True
+    ):
         final = {name: ruled.get(asked.get(name, name), asked.get(name, name)) for name in names}
         result.append({old: new for old, new in final.items() if old != new})
     return result[0], result[1]
