@@ -54,16 +54,10 @@ class Orientations:
 
 
 def orientations(
-    model: RobotModel,
-    link: str,
-    point: np.ndarray,
-    relative_to: str | None = None,
-    fixed: Positions | None = None,
-    max_samples: int = 2**14,
-    collision: SelfCollision | None = None,
-    seed: int = 0,
+    model: RobotModel, link: str, point: np.ndarray, relative_to: str | None = None, fixed: Positions | None = None,
+    max_samples: int = 2**14, collision: SelfCollision | None = None, seed: int = 0,
     progress: Callable[[int], None] = lambda samples: None,
-) -> Orientations:
+) -> Orientations:  # fmt: skip
     """Return the orientations of `link` in `relative_to` (by default the root) with its origin at `point` (3,). All
     joints between the two move within limits; `fixed` and `collision` are as in `workspace`. Raises `InputError` as
     `workspace` does."""
@@ -181,7 +175,5 @@ def _rotation_cells() -> np.ndarray:
     """Return `CELLS` unit quaternions (CELLS, 4) spread evenly (a spiral on the sphere in four dimensions)."""
     place = np.arange(CELLS) + 0.5
     inner, outer = np.sqrt(place / CELLS), np.sqrt(1.0 - place / CELLS)
-    first, second = 2 * np.pi * place / np.sqrt(2.0), 2 * np.pi * place / 1.533751168755204288
-    return np.column_stack(
-        [inner * np.sin(first), inner * np.cos(first), outer * np.sin(second), outer * np.cos(second)]
-    )
+    one, two = 2 * np.pi * place / np.sqrt(2.0), 2 * np.pi * place / 1.533751168755204288
+    return np.column_stack([inner * np.sin(one), inner * np.cos(one), outer * np.sin(two), outer * np.cos(two)])
