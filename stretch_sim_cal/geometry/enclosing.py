@@ -120,8 +120,7 @@ def algebraic_ellipse(points: np.ndarray) -> Ellipse:
     if 4 * a * c - b * b <= 1e-12:
         raise InputError("no ellipse fits the points")
     centre = np.linalg.solve(-2 * matrix, [d, e])
-    level = (centre @ matrix @ centre) - f
-    return _ellipse(origin + scale * centre, scale**2 * np.linalg.inv(matrix / level))
+    return _ellipse(origin + scale * centre, scale**2 * np.linalg.inv(matrix / (centre @ matrix @ centre - f)))
 
 
 def enclosing_algebraic_ellipse(points: np.ndarray) -> Ellipse:
@@ -136,9 +135,7 @@ def enclosing_capsule(points: np.ndarray) -> TaperedCapsule:
     return capsule_minima(points)[0]
 
 
-def capsule_minima(
-    points: np.ndarray, starts: Sequence[TaperedCapsule] = (), count: int = STARTS
-) -> list[TaperedCapsule]:
+def capsule_minima(points: np.ndarray, starts: Sequence[TaperedCapsule] = (), count=STARTS) -> list[TaperedCapsule]:
     """Return the local minima of area among tapered capsules around points (N, 2), canonical, the smallest first.
 
     Two tangents to the points fix a wedge, within which the two end discs follow in closed form, so whole families of
@@ -149,10 +146,8 @@ def capsule_minima(
     circle = enclosing_circle(hull)
     guesses = [start.vector for start in starts] + wedge_capsules(hull, count)
     found = [TaperedCapsule(*circle.vector, *circle.vector)] + [refined_capsule(hull, guess) for guess in guesses]
-    settled = (
-        TaperedCapsule.from_vector(np.round(capsule.vector, DECIMALS)).grown_to_enclose(hull).canonical()
-        for capsule in found
-    )
+    rounded = (TaperedCapsule.from_vector(np.round(capsule.vector, DECIMALS)) for capsule in found)
+    settled = [capsule.grown_to_enclose(hull).canonical() for capsule in rounded]
     minima: list[TaperedCapsule] = []
     for capsule in sorted(settled, key=lambda capsule: round(capsule.area, DECIMALS)):
         if all(np.abs(capsule.vector - other.vector).max() > SAME for other in minima):
@@ -174,21 +169,13 @@ def refined_capsule(hull: np.ndarray, start: np.ndarray) -> TaperedCapsule:
             last[:] = z.copy(), (-distance, -gradient)
         return last[1]
 
+    begin = (start - shift) / scale
     found = minimize(
-        capsule_area,
-        (start - shift) / scale,
-        jac=True,
-        bounds=[(None, None), (None, None), (1e-6, None)] * 2,
-        constraints={
-            "type": "ineq",
-            "fun": lambda z: slack(z)[0],
-            "jac": lambda z: slack(z)[1],
-        },
-        method="SLSQP",
-        options={"ftol": 1e-13, "maxiter": 100},
-    ).x
-    if not np.isfinite(found).all():
-        found = (start - shift) / scale
+        capsule_area, begin, jac=True, bounds=[(None, None), (None, None), (1e-6, None)] * 2,
+        constraints={"type": "ineq", "fun": lambda z: slack(z)[0], "jac": lambda z: slack(z)[1]},
+        method="SLSQP", options={"ftol": 1e-13, "maxiter": 100},
+    ).x  # fmt: skip
+    found = found if np.isfinite(found).all() else begin
     return TaperedCapsule.from_vector(found * scale + shift).grown_to_enclose(hull)
 
 
@@ -197,12 +184,9 @@ def wedge_capsules(hull: np.ndarray, count: int) -> list[np.ndarray]:
     and a half angle; the sides touch the hull, or are wider by some margin."""
     middle, scale = hull.mean(axis=0), np.abs(hull - hull.mean(axis=0)).max()
     corners = (hull - middle) / scale
-    angle, taper, left, right = (
-        grid.ravel()
-        for grid in np.meshgrid(
-            np.arange(DIRECTIONS) * (2 * np.pi / DIRECTIONS), TAPERS, WIDENINGS, WIDENINGS, indexing="ij"
-        )
-    )
+    angles = np.arange(DIRECTIONS) * (2 * np.pi / DIRECTIONS)
+    grids = np.meshgrid(angles, TAPERS, WIDENINGS, WIDENINGS, indexing="ij")
+    angle, taper, left, right = (grid.ravel() for grid in grids)
     capsules = _capsules_in_wedges(corners, angle, taper, left, right)
     length = np.hypot(*(capsules[:, 3:5] - capsules[:, :2]).T)
     radii = capsules[:, [2, 5]]
