@@ -116,9 +116,10 @@ class Parser(argparse.ArgumentParser):
 
 def add_ci_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of a command whose outcome a CI system reads."""
-    group = parser.add_argument_group(
+    title = (
         "for CI (with GITHUB_ACTIONS=true failures are annotated, and GITHUB_STEP_SUMMARY names a file to append to)"
     )
+    group = parser.add_argument_group(title)
     group.add_argument("--junit", type=Path, metavar="FILE", help="write JUnit XML, with a test case for each result")
     group.add_argument("--summary", type=Path, metavar="FILE", help="write the tables of all results in Markdown")
 
@@ -180,9 +181,8 @@ def run(action: Callable[[], int | None]) -> int:
         return INTERRUPTED
     except Exception as error:
         if isinstance(error, OSError) and error.errno in NO_ROOM:
-            print(
-                f"error: {error.filename or 'output'}: cannot be written: {error.strerror}", file=sys.stderr, flush=True
-            )
+            where = error.filename or "output"
+            print(f"error: {where}: cannot be written: {error.strerror}", file=sys.stderr, flush=True)
             _no_more_output()
             return InputError.exit_code
         traceback.print_exc()

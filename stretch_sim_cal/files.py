@@ -42,9 +42,8 @@ def share_directory() -> Path:
     installed = Path(__file__).resolve().parents[4] / "share" / PACKAGE
     if (installed / "worlds").is_dir():
         return installed
-    raise InputError(
-        f"{installed}: no such folder; install the package again with 'make env', 'pip install' or 'colcon build'"
-    )
+    again = "install the package again with 'make env', 'pip install' or 'colcon build'"
+    raise InputError(f"{installed}: no such folder; {again}")
 
 
 def folders_in(variable: str) -> list[Path]:
@@ -61,11 +60,10 @@ def find_shared(folder: str, name: str | Path, suffix: str) -> Path:
             return path.resolve()
         raise InputError(f"{path}: no such file")
     known = {p.name.removesuffix(suffix): p for p in (share_directory() / folder).glob(f"*{suffix}")}
-    if str(name) in known:
-        return known[str(name)]
-    raise InputError(
-        f"'{name}' is not known in {folder}/; available: {', '.join(sorted(known)) or 'nothing'}, or give a path"
-    )
+    if str(name) not in known:
+        available = ", ".join(sorted(known)) or "nothing"
+        raise InputError(f"'{name}' is not known in {folder}/; available: {available}, or give a path")
+    return known[str(name)]
 
 
 def is_path(name: str | Path) -> bool:
@@ -172,6 +170,7 @@ def _expanded(node: yaml.Node, known: dict[int, tuple[float, int]]) -> tuple[flo
         return 1, 1
     if id(node) not in known:
         known[id(node)] = math.inf, 0
+        children = node.value
         if isinstance(node, yaml.MappingNode):
             seen: set[tuple[str, str]] = set()
             for key, _ in node.value:
@@ -180,8 +179,6 @@ def _expanded(node: yaml.Node, known: dict[int, tuple[float, int]]) -> tuple[flo
                     raise yaml.constructor.ConstructorError(None, None, problem, key.start_mark)
                 seen.add((key.tag, str(key.value)))
             children = list(itertools.chain(*node.value))
-        else:
-            children = node.value
         sizes = [_expanded(child, known) for child in children]
         known[id(node)] = 1 + sum(size for size, _ in sizes), 1 + max((depth for _, depth in sizes), default=0)
     return known[id(node)]
@@ -203,9 +200,8 @@ def locked(path: str | Path) -> Iterator[None]:
                 break
             except BlockingIOError as error:
                 if time.monotonic() > deadline:
-                    raise RunFailure(
-                        f"{path}: another process has locked {folder} for {LOCK_WAIT:.0f} s; end it, and try again"
-                    ) from error
+                    held = f"another process has locked {folder} for {LOCK_WAIT:.0f} s"
+                    raise RunFailure(f"{path}: {held}; end it, and try again") from error
                 time.sleep(0.005)
             except OSError as error:
                 raise InputError(f"{path}: its folder cannot be locked: {error.strerror or error}") from error
@@ -308,7 +304,6 @@ def _temporary(target: Path) -> tuple[int, Path]:
 
 
 def write_text(path: str | Path, text: str) -> None:
-    """Write `text` to `path` atomically (see `write_atomic`)."""
     write_atomic(path, lambda stream: stream.write(text.encode("utf-8")))
 
 
@@ -326,7 +321,6 @@ def yaml_text(data: dict[str, Any], flow_style: bool | None = None) -> str:
 
 
 def write_yaml(path: str | Path, data: dict[str, Any]) -> None:
-    """Write a mapping to `path` as YAML (see `yaml_text`), atomically."""
     write_text(path, yaml_text(data))
 
 
@@ -364,14 +358,13 @@ def rollback(path: str | Path) -> Path:
         existing = backups_of(path)
         if not existing:
             raise InputError(f"{path}: there is no backup to roll back to ({path.name}.backup-* in {path.parent})")
-        backup = existing[-1]
-        content = _bytes(backup)
+        content = _bytes(existing[-1])
         if path.exists():
             replaced = _bytes(path)
             write_atomic(path.with_name(path.name + ROLLED_BACK), lambda stream: stream.write(replaced))
         write_atomic(path, lambda stream: stream.write(content))
-        backup.unlink()
-    return backup
+        existing[-1].unlink()
+    return existing[-1]
 
 
 def _bytes(path: Path) -> bytes:
