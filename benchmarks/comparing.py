@@ -18,7 +18,7 @@ from stretch_sim_cal.calibration.methods import alignment_method
 from stretch_sim_cal.calibration.settings import AlignmentSettings
 from stretch_sim_cal.files import write_text
 from stretch_sim_cal.geometry.transforms import SIDES, error, inverse
-from stretch_sim_cal.sensor.sensor import Sensor, load_sensor
+from stretch_sim_cal.sensor.sensor import load_sensor
 from stretch_sim_cal.sensor.unit import ErrorModel
 from stretch_sim_cal.sensor.unit_file import write_simulated_unit
 from stretch_sim_cal.simulation.embedded import EmbeddedSimulator
@@ -27,6 +27,7 @@ from stretch_sim_cal.simulation.setup import BaseError, PoseError, SimulationSet
 ALIGNMENT_FRAMES = 20
 SMALLEST = 1e-5  # what is drawn for an error of zero
 COLOURS = ("tab:blue", "tab:orange", "tab:green")
+POSE = {"translation_mm": "translation, mm", "rotation_deg": "rotation, deg"}
 # Puts an effect into the parameters (n,) of a unit: (values, model, 0 for left and 1 for right, random numbers).
 Errors = Callable[[np.ndarray, ErrorModel, int, np.random.Generator], None]
 
@@ -73,10 +74,7 @@ class Recording:
         return inverse(left) @ right
 
 
-@lru_cache
-def sensor_named(name: str) -> Sensor:
-    """Return a sensor file of `config/`, read once."""
-    return load_sensor(name)
+sensor_named = lru_cache(load_sensor)
 
 
 def _unit_files(effect: Effect, random: np.random.Generator, folder: Path) -> dict[str, Path]:
@@ -157,7 +155,6 @@ def add_arguments(parser: argparse.ArgumentParser, seeds: int, first_seed: int, 
 
 
 def seeds_of(args: argparse.Namespace) -> range:
-    """Return the seeds that the arguments ask for."""
     return range(args.first_seed, args.first_seed + args.seeds)
 
 

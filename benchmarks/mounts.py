@@ -24,7 +24,7 @@ import time
 from collections.abc import Callable, Mapping
 
 import numpy as np
-from comparing import ALIGNMENT_FRAMES, Comparison, Effect, Recording, aligned
+from comparing import ALIGNMENT_FRAMES, POSE, Comparison, Effect, Recording, aligned
 
 from stretch_sim_cal import command
 from stretch_sim_cal.calibration.mounts.method import calibrate_mounts
@@ -234,9 +234,7 @@ def compare_under(effect: Effect, seed: int) -> dict:
     }
 
 
-EFFECTS_TABLE = Comparison(
-    "mounts_effects", compare_under, {"translation_mm": "translation, mm", "rotation_deg": "rotation, deg"}
-)
+EFFECTS_TABLE = Comparison("mounts_effects", compare_under, POSE)
 
 
 def summary(trials: list[Trial]) -> dict[str, float]:
