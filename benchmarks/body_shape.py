@@ -137,11 +137,9 @@ def figures(
 
 
 def published_capsule(points: np.ndarray) -> TaperedCapsule | None:
-    """Return the body shape for returns (N, 3) in base_footprint; None if fewer than 5 cells have hits enough.
-
-    The lower corners of the cells are taken as points; the capsule is sought by SLSQP from one start (two discs along
-    the longer side of the bounding box), which is also the answer if the solver fails.
-    """
+    """Return the body shape for returns (N, 3) in base_footprint; None if fewer than 5 cells have hits enough. The
+    lower corners of the cells are taken as points; the capsule is sought by SLSQP from one start (two discs along the
+    longer side of the bounding box), which is also the answer if the solver fails."""
     inside = points[((points > LOW) & (points < HIGH)).all(axis=1), :2]
     cells, hits = np.unique(np.floor((inside - LOW[:2]) / CELL).astype(int), axis=0, return_counts=True)
     cells = cells[hits >= HITS]

@@ -129,13 +129,11 @@ def pose_errors(truth: np.ndarray, estimate: np.ndarray) -> dict[str, float]:
 @dataclass(frozen=True)
 class Comparison:
     """A table: `compare` gives one run of a case (a row, by its `name`) and a seed, `quantities` say how its errors are
-    written, by their keys; beside the median stands the quantile `most`.
-
-    A run is a mapping of mappings by method, `ours` first: `errors` (none without a result) by the keys of
-    `quantities`, `nees` the normalised error squared over its degrees of freedom, `refusals` sentences. `bounds` are
-    two Cramer-Rao bounds of the errors (cramer_rao.py), if there are some. Of the quantities with `targets` (aimed at
-    for the median, and for the most) every single error is drawn.
-    """
+    written, by their keys; beside the median stands the quantile `most`. A run is a mapping of mappings by method,
+    `ours` first: `errors` (none without a result) by the keys of `quantities`, `nees` the normalised error squared over
+    its degrees of freedom, `refusals` sentences. `bounds` are two Cramer-Rao bounds of the errors (cramer_rao.py), if
+    there are some. Of the quantities with `targets` (aimed at for the median, and for the most) every single error is
+    drawn."""
 
     name: str
     compare: Callable[[Any, int], dict]

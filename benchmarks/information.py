@@ -115,11 +115,9 @@ class Problem:
 
     def covariance(self, information: np.ndarray, sensor_known: bool = False, decided: bool = True,
                    known: Sequence[int] = ()) -> np.ndarray:  # fmt: skip
-        """Return the covariance (n, n) of the unknowns by blocks of that information and by the priors.
-
-        It is `decided` what the drivers correct, as the solver does as soon as the data leaves no doubt; parameters
-        `known` of both lidars do not vary either.
-        """
+        """Return the covariance (n, n) of the unknowns by blocks of that information and by the priors. It is `decided`
+        what the drivers correct, as the solver does as soon as the data leaves no doubt; parameters `known` of both
+        lidars do not vary either."""
         root = np.hstack(list(self.model.prior_roots().values()))
         fixed = [*known, *((CENTRE_SHARE, FIRING_SHARE) if decided else ())]
         root = root[:, ~np.any(root[fixed], axis=0)]

@@ -29,13 +29,11 @@ class Answer:
 
 @dataclass(frozen=True)
 class Recorded:
-    """Frames of one lidar, or of two that stand still to each other.
-
-    `clouds` has structured arrays by lidar, with x, y, z and as far as known intensity, ring and column (the number of
-    a firing in its turn); `sensors` the files in `config/` that fit, None if there is none. Of one lidar, `still` says
-    that it and nearly all of the scene stood still: every frame from every other one is a case whose answer is known.
-    Of two, `guess` (4, 4) is where the search begins, `answer` what is known.
-    """
+    """Frames of one lidar, or of two that stand still to each other. `clouds` has structured arrays by lidar, with x,
+    y, z and as far as known intensity, ring and column (the number of a firing in its turn); `sensors` the files in
+    `config/` that fit, None if there is none. Of one lidar, `still` says that it and nearly all of the scene stood
+    still: every frame from every other one is a case whose answer is known. Of two, `guess` (4, 4) is where the search
+    begins, `answer` what is known."""
 
     name: str
     clouds: dict[str, list[np.ndarray]]

@@ -76,9 +76,8 @@ def joined(arguments: Sequence[str]) -> list[str]:
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser whose errors are one line with the command, the argument and the cause; an option that it does not have
-    comes before everything else, since it is often why another one is missing. The exit code is that of `InputError`.
-    """
+    """A parser whose errors are one line with the command, the argument and the cause, and the exit code of
+    `InputError`; an unknown option comes first, since it is often why another one is missing."""
 
     _given: Sequence[str] = ()
 
@@ -161,11 +160,9 @@ def sigterm_interrupts() -> Iterator[None]:
 
 
 def run(action: Callable[[], int | None]) -> int:
-    """Call `action` and return its exit code (None means 0), or that of its error.
-
-    A `StretchSimCalError`, and a disk without room, becomes one line on stderr; Ctrl-C becomes 130. Any other exception
-    is a defect (of ours, or of a plugged-in method): it shows its traceback and becomes 3, since Python's own 1 would
-    read as a rejection."""
+    """Call `action` and return its exit code (None means 0), or that of its error. A `StretchSimCalError`, and a disk
+    without room, becomes one line on stderr; Ctrl-C becomes 130. Any other exception is a defect (of ours, or of a
+    plugged-in method): it shows its traceback and becomes 3, since Python's own 1 would read as a rejection."""
     try:
         code = action() or 0
         sys.stdout.flush()

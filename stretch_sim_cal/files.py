@@ -294,8 +294,7 @@ def staged(path: str | Path, write: Callable[[BinaryIO], object]) -> Iterator[No
 
 
 def _temporary(target: Path) -> tuple[int, Path]:
-    """Return a descriptor of a new file in the folder of `target`, and its future name: it is still unnamed if the file
-    system supports that."""
+    """Return a descriptor of a new file beside `target`, and its future name: still unnamed if that is supported."""
     name = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
     try:
         return os.open(target.parent, os.O_TMPFILE | os.O_WRONLY, 0o600), name

@@ -106,8 +106,7 @@ def truth(sim: Any) -> Any:
 
 @pytest.fixture
 def calibration(request: pytest.FixtureRequest, sim: Any, tmp_path: Path) -> Any:
-    """The calibration (`stretch_sim_cal.Result`) of what is simulated, here or by the nodes (`backend`,
-    `--simcal-backend`)."""
+    """The calibration (`stretch_sim_cal.Result`) of what is simulated, by the backend."""
     backend = _asked(request.node).get("backend") or request.config.getoption("--simcal-backend")
     if backend not in BACKENDS:
         pytest.fail(f"marker {MARKER}: backend {backend!r} is not one of {', '.join(BACKENDS)}", pytrace=False)

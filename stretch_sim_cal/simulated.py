@@ -166,8 +166,7 @@ def _on_the_move(
 
 
 def _with_mount_errors(setup: SimulationSetup, given: Mapping, size: tuple[float, float]) -> SimulationSetup:
-    """Return a setup whose mounts are off by so much (m, rad) in random directions of its seed, apart from those whose
-    errors are given."""
+    """Return a setup whose mounts, but those with given errors, are off by so much (m, rad) in random directions."""
     random = np.random.default_rng([setup.seed, 1])
     drawn = {name: PoseError.drawn(random, *size) for name in setup.lidars}
     if setup.profile.one_lidar:

@@ -70,8 +70,7 @@ def numbers(value: Any, count: int, where: str, low: float = -math.inf, high: fl
 
 
 def numbers_by_key(value: Any, where: str, **known: tuple[float, ...]) -> dict[str, float]:
-    """Return a mapping of numbers; `known` are the least and the greatest value of each, and its default; without one
-    it has to be there."""
+    """Return a mapping of numbers; `known` are the least and the greatest value of each, and a default."""
     data = mapping(value, set(known), where)
     return {
         key: number(data.get(key, *default), f"{where}: {key}", low, high)

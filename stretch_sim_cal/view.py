@@ -85,8 +85,7 @@ class View:
         self._log("log", self._rerun.TextLog(text, level=level))
 
     def clouds(self, when: str, clouds: Mapping[str, np.ndarray]) -> None:
-        """Show the clouds (N, 3) by lidar, `when` being "before" or "after", and all but the first by distance from
-        that."""
+        """Show clouds (N, 3) by lidar, `when`: "before" or "after", and all but the first by distance from that."""
         gaps = self._by_residual(when, clouds)
         if len(gaps):
             self.series(f"gap_{when}_mm", 1e3 * float(np.sqrt(np.mean(gaps**2))))
@@ -142,8 +141,7 @@ class View:
             self._log(f"world/footprint/{name}", self._rerun.LineStrips3D([ring], colors=colour, radii=0.006))
 
     def live(self, stamp: int, clouds: Mapping[str, np.ndarray], marked: np.ndarray | None = None) -> None:
-        """Show clouds (N, 3) by lidar of one time, `stamp` ns, and `marked` returns, in the frame of the node, at most
-        every `LIVE_EVERY` s."""
+        """Show clouds (N, 3) by lidar of a time, `stamp` ns, and `marked` returns, in the node's frame."""
         if stamp - self._live < LIVE_EVERY * 1e9:
             return
         self._live = stamp
@@ -173,8 +171,7 @@ class View:
 
 def _server(host: str, port: int) -> tuple[subprocess.Popen, str]:
     """Start the server of the viewer's page on an address and port, which ends with this process; return it with the
-    URL for data, on a free port of the same address. (A server in this process would listen on all interfaces.) Raises
-    `InputError` if it does not come up."""
+    URL for data, on a free port of the same address. (A server in this process would listen on all interfaces.)"""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         with socket.socket(family) as free, socket.socket(family) as wanted:

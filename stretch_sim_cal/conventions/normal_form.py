@@ -53,8 +53,7 @@ class Description:
 class Options:
     """The profile, new names of links and joints, new zeros of joints (old name: old position), a tool to attach; for
     REP 199 the poses (4, 4) of `base`, `flange` and `tool0` in their parents, and whether an arm's links become link_1,
-    link_2, ... with upright frames (`number_links`). `guess_sensors` also turns the frames of sensors without an axis
-    in the expected direction."""
+    link_2, ... with upright frames. `guess_sensors` also turns sensors without an axis in the expected direction."""
 
     profile: str = "stretch"
     renames: Mapping[str, str] = field(default_factory=dict)
@@ -132,9 +131,8 @@ def description(
 
 
 def normalized(given: Description, options: Options) -> Normal:
-    """Return a description in its profile's normal form; `remaining` lists unresolved departures, a common prefix of
-    all names stays. Raises `InputError` for options that name nothing, names that would clash, and a tool that cannot
-    be attached."""
+    """Return a description in its profile's normal form; a common prefix of all names stays. Raises `InputError` for
+    options that name nothing, names that would clash, and a tool that cannot be attached."""
     profile = profile_named(options.profile)
     work = Description(deepcopy(given.root), given.source)
     whole = work.model()

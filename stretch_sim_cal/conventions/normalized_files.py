@@ -207,9 +207,8 @@ def tool_in(path: Path) -> str | None:
 
 def prove_same_mechanism(normal: Normal, new: RobotModel) -> float:
     """Return the largest departure (m, kg, kg m2, or of a rotation's entries) of a model from the old one of a normal
-    form, of which only the names, the joints' signs and offsets, and the rotations of turned frames are used. Raises
-    `Refused` naming the first link or joint that departs by more than `TOLERANCE`, or with other shapes, limits or
-    type."""
+    form, of which only names, joints' signs and offsets, and rotations of turned frames are used. Raises `Refused`
+    naming the first link or joint that departs by more than `TOLERANCE`, or has other shapes, limits or type."""
     old, links, joints, worst = normal.old, normal.links, normal.joints, 0.0
 
     def hold(what: str, first: np.ndarray, second: np.ndarray) -> None:

@@ -57,8 +57,7 @@ Rule = Callable[[RobotModel], Iterable[Finding]]
 
 @dataclass(frozen=True)
 class Exemption:
-    """Accepted departures by rule and name (a shell pattern), with the reason; limited to findings that measured from
-    `at_least` to `up_to`."""
+    """Accepted departures by rule and name (a shell pattern), of what measured from `at_least` to `up_to`."""
 
     rule: str
     names: str
@@ -89,8 +88,7 @@ class Profile:
 
 def lint(model: RobotModel, profile: Profile) -> list[Finding]:
     """Return the findings of `profile` about `model`, errors first, then in the order of the rules. A listed exception
-    makes a finding an info with its reason. A common prefix (see `Profile`) is an info; the findings' names have it,
-    their messages do not."""
+    makes a finding an info with its reason. A common prefix is an info, in the findings' names, not in messages."""
     prefix = common_prefix(model, profile.anchor)
     names = prefixed_names(model, prefix)
     plain = model.renamed(*({old: old.removeprefix(prefix) for old in each} for each in names)) if prefix else model

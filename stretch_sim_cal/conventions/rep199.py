@@ -114,8 +114,7 @@ def role_of(link: str) -> tuple[str, str] | None:
 
 def arms(model: RobotModel) -> list[Arm]:
     """Return the manipulators by their links' names. A prefix is an arm if it has a flange or tool0, or numbered links
-    that move; what hangs below another arm's flange is an end effector. Without such names, everything that moves, but
-    for wheels, is one."""
+    that move, not below another arm's flange. Without such names, everything that moves, but for wheels, is one."""
     roles = {link: role for link in model.order if (role := role_of(link))}
     flanges = {link for link, role in roles.items() if role[1] in ("flange", "tool0")}
     moved = {link for link, joint in model.parent_joints.items() if joint.variables}

@@ -55,8 +55,7 @@ class SpawnedRobot:
 
 
 def named_robot(robot: str | Path | None, source: str | Path | None = None, tool: str | None = None) -> RobotProfile:
-    """Return the profile called `robot` (by default the Stretch's), perhaps with another description or tool. Raises
-    `InputError` naming file and key."""
+    """Return the profile `robot` (default: the Stretch's), perhaps with another description or tool."""
     profile = stretch_profile() if robot is None else load_profile(robot)
     if source is not None:
         path = Path(source).expanduser()
@@ -70,8 +69,7 @@ def named_robot(robot: str | Path | None, source: str | Path | None = None, tool
 
 def robot_from_mapping(data: dict, source: str, where: str) -> tuple[SpawnedRobot | None, dict[str, str]]:
     """Return the robot of the keys robot, description and tool of a mapping, None without them, and the keys with
-    absolute paths. Files are searched beside the file `source` first (see `named_in`). Raises `InputError` naming the
-    key."""
+    absolute paths, searched beside the file `source` first. Raises `InputError` naming the key."""
     given = {key: validate.text(str(data[key]), f"{where}: {key}") for key in ROBOT_KEYS if data.get(key) is not None}
     if not given:
         return None, given

@@ -95,8 +95,7 @@ def looks(link: str, position: np.ndarray, inwards: np.ndarray | None = None) ->
 
 
 def sensor_upright(link: str, forward: np.ndarray) -> np.ndarray:
-    """Return the rotation (3, 3) base_link_from_sensor of Rule 4 for a base frame with x `forward`: z as much up as
-    possible; of the head's cameras sideways."""
+    """Return base_link_from_sensor (3, 3) of Rule 4 with x `forward`, z up; of the head's cameras sideways."""
     return upright(forward, SIDEWAYS_CAMERAS.get(link, UP))
 
 

@@ -51,8 +51,7 @@ QUARTERS = Rotation.create_group("O").as_matrix().round()
 
 
 def renames(model: RobotModel) -> tuple[dict[str, str], dict[str, str]]:
-    """Return new names of links and joints (only changed ones). One with the name of a role that it does not have
-    becomes `other_`."""
+    """Return new names of links and joints that change. One with the name of another's role becomes `other_`."""
     roles = _roles(model)
     links = {joint.child: f"{stem}_link" for stem, joint in roles.items()}
     joints = {joint.name: f"{stem}_joint" for stem, joint in roles.items()}
@@ -197,12 +196,10 @@ def _structure(model: RobotModel, frames: Frames) -> Wanted:
 
 
 def _sensors(model: RobotModel, frames: Frames, blamed: dict[str, str], guess: bool) -> Wanted:
-    """Return the corrected frames of cameras, line sensors and lidars that break Rule 4.
-
-    Only a sensor's frame shows its direction: so its axes stay on their lines, and only their names x, y and z are
-    chosen, by the direction in which that sensor is mounted. A frame without an axis there stays or, as a `guess`, gets
-    the nearest one that keeps the rule, which the report mentions. Lidars of a robot without a lift stay, too.
-    """
+    """Return the corrected frames of cameras, line sensors and lidars that break Rule 4. Only a sensor's frame shows
+    its direction: so its axes stay on their lines, and only their names x, y and z are chosen, by the direction in
+    which that sensor is mounted. A frame without an axis there stays or, as a `guess`, gets the nearest one that keeps
+    the rule, which the report mentions. Lidars of a robot without a lift stay, too."""
     wanted, lidars = {}, names.lidars(model)
     for link in (*names.sensors(model), *lidars):
         if not blamed.get(link, "").startswith(("rule-4-base", "rule-4-lidar")) or (

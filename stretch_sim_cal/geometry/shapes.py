@@ -218,11 +218,9 @@ class Ellipse(Shape):
 
 def _nearest_on_ellipse(points: np.ndarray, half: np.ndarray) -> np.ndarray:
     """Return the nearest points (N, 2) of the ellipse with half axes (2,) to points (N, 2) of the first quadrant.
-
     Newton on the secular equation sum (half p / (t + half^2))^2 = 1, convex and falling right of its largest pole
     (Eberly, "Distance from a Point to an Ellipse"), converges from left of the root without overshooting. The unknown
-    is counted from that pole, so that points on the longer axis lose no digits.
-    """
+    is counted from that pole, so that points on the longer axis lose no digits."""
     scale = half.max()
     half, points = half / scale, np.maximum(points / scale, 1e-14)
     from_pole = half**2 - half.min() ** 2
@@ -345,11 +343,8 @@ def capsule_area(vector: np.ndarray) -> tuple[float, np.ndarray]:
 
 def capsule_distance(vector: np.ndarray, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the signed distance (N,) of points (N, 2) from a tapered capsule (6,), or from capsules (N, 6), and its
-    gradient (N, 6) by the capsule's numbers.
-
-    The capsule is the union of the discs between its ends, so the distance is the least over t in [0, 1] of |p - c(t)|
-    - r(t), convex in t, with its minimum in closed form.
-    """
+    gradient (N, 6) by the capsule's numbers. The capsule is the union of the discs between its ends, so the distance is
+    the least over t in [0, 1] of |p - c(t)| - r(t), convex in t, with its minimum in closed form."""
     x1, y1, r1, x2, y2, r2 = np.moveaxis(vector, -1, 0)
     dx, dy, dr = x2 - x1, y2 - y1, r2 - r1
     length = np.maximum(np.sqrt(dx * dx + dy * dy), 1e-300)

@@ -62,8 +62,7 @@ class Mechanism:
 
 
 def _twists(connection: Connection) -> np.ndarray | None:
-    """Return a joint's motions (6, freedom) as twists (tx, ty, tz, rx, ry, rz) about the root's origin; None if its
-    geometry is not known."""
+    """Return a joint's motions (6, freedom) as twists about the root's origin; None if its geometry is not known."""
     if connection.root_from_joint is None or connection.axis is None:
         return None
     ends = connection.parent, connection.child
@@ -134,8 +133,7 @@ def _moving_base(base: str, ground: str) -> Connection:
 
 def load_mechanism(path: str | os.PathLike, base: str | None = None) -> tuple[Mechanism, str]:
     """Return the mechanism in an SDF or YAML file, and its dimension (spatial or planar). `base` (fixed, mobile,
-    floating) overrides a YAML's; an SDF without a joint to the world floats. Raises `InputError` naming the file and
-    the element."""
+    floating) overrides a YAML's; an SDF without a joint to the world floats. Raises `InputError` naming the file."""
     path = Path(path).expanduser()
     if path.suffix in (".yaml", ".yml"):
         return _from_yaml(path, base)
@@ -323,8 +321,7 @@ def _what_leaves_the_plane(connections: tuple[Connection, ...]) -> str:
 
 
 def _closure_rank(mechanism: Mechanism) -> int | None:
-    """Return the rank of the loops' closure equations: the twists of the joints around a loop sum to zero. None if a
-    joint's geometry is not known."""
+    """Return the rank of the closure equations (twists around a loop sum to zero); None without geometry."""
     twists = [_twists(connection) for connection in mechanism.connections]
     if any(twist is None for twist in twists):
         return None

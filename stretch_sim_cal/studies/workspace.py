@@ -62,8 +62,7 @@ class Grid:
 
     @classmethod
     def around(cls, points: np.ndarray, resolution: float | None) -> "Grid":
-        """Return the grid over points (N, 3), by default with 40 cells along its longest side. Raises `InputError` for
-        a resolution with too many cells."""
+        """Return the grid over points (N, 3), with 40 cells along its longest side if no resolution is given."""
         centre = points.mean(axis=0)
         spread, axes = np.zeros(3), np.eye(3)
         if len(points) > 2:
@@ -144,8 +143,7 @@ class Grid:
 
 class Hull:
     """The convex hull of points (N, dimension): its `measure` (length, area, volume), the rows (H,) of its `vertices`
-    and their `corners` (H, dimension). `most` is the measure of a known enclosure of the whole set's hull, at first
-    infinite."""
+    and their `corners` (H, dimension). `most` is that of an enclosure of the whole set."""
 
     def __init__(self, points: np.ndarray):
         self.dimension, self.most = points.shape[1], np.inf
@@ -227,8 +225,7 @@ def _widest(hull: ConvexHull) -> np.ndarray:
 
 class Reach:
     """A frame of a robot in another one as a function of the joints between the two that are not `fixed`.
-    Configurations are (B, V) of `variables`, from `lower` on over `range` (V,). Raises `InputError` for unknown links
-    and joints, and unlimited joints."""
+    Configurations are (B, V) of `variables`, from `lower` on over `range` (V,). Raises `InputError` as `workspace`."""
 
     def __init__(
         self, model: RobotModel, link: str, relative_to: str | None = None, fixed: Positions | None = None,
@@ -289,17 +286,14 @@ class Reach:
 
 @dataclass(frozen=True)
 class Workspace:
-    """The set that a frame can reach, in the frame `relative_to` (m).
-
-    `points` (N, 3), one per cell of size `resolution` and the outermost ones, and their configurations (N, V) of
-    `variables`. `dimension` is 3 for a body, 2 for a surface, 1 for a curve, 0 for a point: the rank of the Jacobian.
-    `hull_dimension` is that of the points' span (2 for a circle); in it, `hull` (H, 3) are the corners of the convex
-    hull of the points, `hull_measure` is its volume (m3), area (m2) or length (m), and `hull_bound` that of an
-    enclosure of the whole set. `measure` is the reached content in the same unit, 0 for a curve in a plane and a
-    surface in space, at most `measure_error` wrong as far as sampling has found every cell, and never above
-    `hull_measure`. `samples` configurations were tried, `colliding` ones of them dropped; `settled`: sampling ended
-    because nothing new turned up.
-    """
+    """The set that a frame can reach, in the frame `relative_to` (m). `points` (N, 3), one per cell of size
+    `resolution` and the outermost ones, and their configurations (N, V) of `variables`. `dimension` is 3 for a body, 2
+    for a surface, 1 for a curve, 0 for a point: the rank of the Jacobian. `hull_dimension` is that of the points' span
+    (2 for a circle); in it, `hull` (H, 3) are the corners of the convex hull of the points, `hull_measure` is its
+    volume (m3), area (m2) or length (m), and `hull_bound` that of an enclosure of the whole set. `measure` is the
+    reached content in the same unit, 0 for a curve in a plane and a surface in space, at most `measure_error` wrong as
+    far as sampling has found every cell, and never above `hull_measure`. `samples` configurations were tried,
+    `colliding` ones of them dropped; `settled`: sampling ended because nothing new turned up."""
 
     link: str
     relative_to: str
@@ -329,13 +323,11 @@ def workspace(
     resolution: float | None = None, max_samples: int = 2**20, collision: SelfCollision | None = None, seed: int = 0,
     progress: Callable[[int, int], None] = lambda samples, cells: None,
 ) -> Workspace:  # fmt: skip
-    """Return the set that the origin of `link` can reach in the frame `relative_to` (by default the root).
-
-    All joints between the two move within their limits, unlimited turns through a whole turn; `fixed` holds the
-    positions of others (by default 0). With `collision`, only configurations free of collisions count. `progress` is
-    called with the samples and cells so far. Raises `InputError` for unknown links and joints, unlimited joints, and if
-    no configuration is free.
-    """
+    """Return the set that the origin of `link` can reach in the frame `relative_to` (by default the root). All joints
+    between the two move within their limits, unlimited turns through a whole turn; `fixed` holds the positions of
+    others (by default 0). With `collision`, only configurations free of collisions count. `progress` is called with the
+    samples and cells so far. Raises `InputError` for unknown links and joints, unlimited joints, and if no
+    configuration is free."""
     reach = Reach(model, link, relative_to, fixed, collision)
     search = _Search(reach, resolution, progress)
     settled = not reach.variables
@@ -470,8 +462,7 @@ def _configurations(reach: Reach, max_samples: int, seed: int) -> Iterator[np.nd
 
 def write_workspace_plot(reached: Workspace, path: Path, model: RobotModel, positions: Positions) -> None:
     """Draw a workspace's points, coloured by height, its hull, and in grey the robot's collision shapes at joint
-    `positions`, from three sides; `path` is one of `FORMATS`. Raises `InputError` for a file that cannot be written,
-    and missing meshes."""
+    `positions`, from three sides; `path` is one of `FORMATS`. Raises `InputError` for missing meshes."""
     from matplotlib.collections import PolyCollection
     from matplotlib.figure import Figure
 
