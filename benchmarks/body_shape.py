@@ -51,11 +51,8 @@ def grid(random: np.random.Generator, kind: str = "random") -> tuple[np.ndarray,
         return np.linspace(0.0, 0.52, 4), np.linspace(-1.1, 3.1, 4), np.array([0.5])
     arms = np.sort(random.uniform(0.0, 0.52, size=4))
     yaw = random.uniform(-0.8, 1.0)
-    return (
-        arms,
-        np.array([yaw, yaw + random.uniform(0.6, 1.4)]),
-        np.array([random.uniform(0.3, 0.5), random.uniform(0.7, 1.1)]),
-    )
+    yaws = np.array([yaw, yaw + random.uniform(0.6, 1.4)])
+    return arms, yaws, np.array([random.uniform(0.3, 0.5), random.uniform(0.7, 1.1)])
 
 
 def trial(seed: int, sensor: str, kind: str) -> dict[str, float]:
@@ -157,13 +154,10 @@ def _fitted(corners: np.ndarray) -> TaperedCapsule:
     radius = max(1e-3, 0.6 * size[1 - along])
     start = np.array([*first, radius, *second, radius])
     found = minimize(
-        lambda z: capsule_area(z)[0],
-        start,
-        bounds=[(None, None), (None, None), (1e-4, None)] * 2,
+        lambda z: capsule_area(z)[0], start, bounds=[(None, None), (None, None), (1e-4, None)] * 2,
         constraints={"type": "ineq", "fun": lambda z: _squared_slack(z, corners)},
-        method="SLSQP",
-        options={"ftol": 1e-6, "maxiter": 500},
-    )
+        method="SLSQP", options={"ftol": 1e-6, "maxiter": 500},
+    )  # fmt: skip
     return TaperedCapsule.from_vector(found.x if found.success else start)
 
 

@@ -2,8 +2,9 @@
 filters that somebody put between driver and calibration, of lidars and robots that move, of what the files say, and of
 the returns: ranges, angles, noise, and what gets in the way."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 from edited_clouds import (
@@ -31,7 +32,8 @@ from stretch_sim_cal.sensor.sensor import load_sensor
 Random = np.random.Generator
 Edit = Callable[[Case, Random], bool | None]
 """Edits a case; true if a sound calibration can still be expected."""
-CloudEdit = Callable[[np.ndarray, int], np.ndarray]  # of a cloud, which it may change, and the number of its frame
+Clouds = Iterator[tuple[np.ndarray, int]]  # copies, and the numbers of their frames
+Edited = Iterator[np.ndarray]
 EDITS: dict[str, Edit] = {}
 MIRRORS = (np.diag([-1.0, 1.0, 1.0]), np.diag([1.0, -1.0, 1.0]), np.diag([1.0, 1.0, -1.0]), np.eye(3)[[1, 0, 2]])
 
@@ -42,16 +44,26 @@ def of_case(name: str) -> Callable[[Edit], Edit]:
 
 
 def of_clouds(name: str, sides: Callable[[Random], tuple[str, ...]] = some_sides, sound: bool = False) -> Callable:
-    """Register the edit of all clouds of the `sides` by what a function draws; `sound` as an `Edit` says it."""
+    """Register the edit of all clouds of the `sides`, which are drawn after what the edit draws; `sound` as an `Edit`
+    says it."""
 
-    def register(draw: Callable[[Random], CloudEdit]) -> Callable[[Random], CloudEdit]:
+    def register(change: Callable[[Random, Clouds], Edited]) -> Callable[[Random, Clouds], Edited]:
         def edit(case: Case, random: Random) -> bool:
-            change = draw(random)
-            case.change(sides(random), change)
+            places: list[tuple[str, int]] = []
+
+            def clouds() -> Clouds:
+                for side in sides(random):
+                    for frame, cloud in enumerate(case.clouds[side]):
+                        places.append((side, frame))
+                        yield cloud.copy(), frame
+
+            for edited in change(random, clouds()):
+                side, frame = places[-1]
+                case.clouds[side][frame] = edited
             return sound
 
         EDITS[name] = edit
-        return draw
+        return change
 
     return register
 
@@ -126,18 +138,15 @@ def exchanged(case: Case, random: Random) -> None:
         case.truths = [inverse(truth) for truth in case.truths]
 
 
-def wrong_ranges(low: float, high: float, offset: float = 0.0) -> Callable[[Random], CloudEdit]:
-    def draw(random: Random) -> CloudEdit:
-        factor, shift = 1.0 + random.choice([-1, 1]) * random.uniform(low, high), random.uniform(-offset, offset)
-        return lambda cloud, _: scaled(cloud, factor + shift / ranges_of(cloud))
-
-    return draw
+def wrong_ranges(low: float, high: float, offset: float, random: Random, clouds: Clouds) -> Edited:
+    factor, shift = 1.0 + random.choice([-1, 1]) * random.uniform(low, high), random.uniform(-offset, offset)
+    return (scaled(cloud, factor + shift / ranges_of(cloud)) for cloud, _ in clouds)
 
 
 # Of one lidar: if both err by one factor, the clouds are those of another, similar scene, and nobody can tell.
-of_clouds("ranges 0.1 to 1 % wrong", one_side)(wrong_ranges(0.001, 0.01))
-of_clouds("ranges 1 to 3 % wrong", one_side)(wrong_ranges(0.01, 0.03))
-of_clouds("ranges up to 30 mm wrong")(wrong_ranges(0.0, 0.0, 0.03))
+of_clouds("ranges 0.1 to 1 % wrong", one_side)(partial(wrong_ranges, 0.001, 0.01, 0.0))
+of_clouds("ranges 1 to 3 % wrong", one_side)(partial(wrong_ranges, 0.01, 0.03, 0.0))
+of_clouds("ranges up to 30 mm wrong")(partial(wrong_ranges, 0.0, 0.0, 0.03))
 
 
 @of_case("frames dropped")
@@ -166,86 +175,76 @@ def reordered(case: Case, random: Random) -> bool:
 
 
 @of_clouds("a sector blinded")
-def blinded(random: Random) -> CloudEdit:
+def blinded(random: Random, clouds: Clouds) -> Edited:
     """A sector without returns."""
     centre, width = random.uniform(-np.pi, np.pi), np.radians(random.uniform(20, 150))
-    return lambda cloud, _: cloud[~sector(cloud, centre, width)]
+    return (cloud[~sector(cloud, centre, width)] for cloud, _ in clouds)
 
 
 @of_clouds("a sector 2 to 20 cm too far", one_side)
-def wedge(random: Random) -> CloudEdit:
+def wedge(random: Random, clouds: Clouds) -> Edited:
     """A sector too far away, as behind glass."""
     centre, width, by = random.uniform(-np.pi, np.pi), np.radians(random.uniform(10, 90)), random.uniform(0.02, 0.2)
-    return lambda cloud, _: scaled(cloud, np.where(sector(cloud, centre, width), 1.0 + by / ranges_of(cloud), 1.0))
+    for cloud, _ in clouds:
+        yield scaled(cloud, np.where(sector(cloud, centre, width), 1.0 + by / ranges_of(cloud), 1.0))
 
 
 @of_case("rings shuffled")
 def shuffled_rings(case: Case, random: Random) -> None:
     """Channels under each other's number."""
     order = random.permutation(1 + max(int(cloud["ring"].max()) for cloud in case.clouds["left"]))
-    change = with_field("ring", lambda cloud: order[np.minimum(cloud["ring"], len(order) - 1)])
-    case.change(some_sides(random), change)
+    sides = some_sides(random)
+    case.change(sides, lambda cloud, _: filled(cloud, "ring", order[np.minimum(cloud["ring"], len(order) - 1)]))
 
 
-def with_field(name: str, values: Callable[[np.ndarray], np.ndarray | float]) -> CloudEdit:
-    """Return what gives a field the values that a function makes of a cloud."""
-
-    def put(cloud: np.ndarray, _: int) -> np.ndarray:
-        cloud[name] = values(cloud)
-        return cloud
-
-    return put
+def filled(cloud: np.ndarray, name: str, values: np.ndarray | float) -> np.ndarray:
+    cloud[name] = values
+    return cloud
 
 
 @of_clouds("rings all the same")
-def one_ring(random: Random) -> CloudEdit:
+def one_ring(random: Random, clouds: Clouds) -> Edited:
     ring = random.choice((0, 5))
-    return with_field("ring", lambda cloud: ring)
+    return (filled(cloud, "ring", ring) for cloud, _ in clouds)
 
 
 @of_clouds("intensities all the same")
-def one_intensity(random: Random) -> CloudEdit:
+def one_intensity(random: Random, clouds: Clouds) -> Edited:
     intensity = random.choice((0.0, 1.0, 255.0))
-    return with_field("intensity", lambda cloud: intensity)
+    return (filled(cloud, "intensity", intensity) for cloud, _ in clouds)
 
 
 @of_clouds("returns that are none", sound=True)
-def spoilt(random: Random) -> CloudEdit:
+def spoilt(random: Random, clouds: Clouds) -> Edited:
     """Some returns are no numbers, zero, infinite or a kilometre away."""
     value = random.choice([np.nan, 0.0, np.inf, 1000.0])
     share = random.uniform(0.01, 0.4)
-
-    def edit(cloud: np.ndarray, _: int) -> np.ndarray:
+    for cloud, _ in clouds:
         cloud = random.permutation(cloud)
         for name in "xyz":
             cloud[name][: int(share * len(cloud))] = value
-        return cloud
-
-    return edit
+        yield cloud
 
 
 @of_clouds("noise of 5 to 40 mm more", sound=True)
-def noisy(random: Random) -> CloudEdit:
+def noisy(random: Random, clouds: Clouds) -> Edited:
     """More range noise than the sensor has."""
     sigma = random.uniform(0.005, 0.04)
-    return lambda cloud, _: scaled(cloud, 1.0 + random.normal(0.0, sigma, len(cloud)) / ranges_of(cloud))
+    return (scaled(cloud, 1.0 + random.normal(0.0, sigma, len(cloud)) / ranges_of(cloud)) for cloud, _ in clouds)
 
 
 @of_clouds("half to nine tenths of the returns lost")
-def thinned(random: Random) -> CloudEdit:
+def thinned(random: Random, clouds: Clouds) -> Edited:
     share = random.uniform(0.1, 0.5)
-    return lambda cloud, _: cloud[random.uniform(size=len(cloud)) < share]
+    return (cloud[random.uniform(size=len(cloud)) < share] for cloud, _ in clouds)
 
 
 @of_clouds("ranges in steps of 5 to 50 mm")
-def quantised(random: Random) -> CloudEdit:
+def quantised(random: Random, clouds: Clouds) -> Edited:
     step = random.uniform(0.005, 0.05)
-
-    def edit(cloud: np.ndarray, _: int) -> np.ndarray:
+    for cloud, _ in clouds:
         ranges = ranges_of(cloud)
-        return scaled(cloud, np.round(ranges / step) * step / ranges)
-
-    return edit
+        yield scaled(cloud, np.round(ranges / step) * step / ranges)
 
 
 @of_case("the robot sways")
@@ -260,28 +259,25 @@ def tilting(case: Case, random: Random) -> None:
         )
 
 
-def _encoder(random: Random, shares: Callable[[np.ndarray], np.ndarray]) -> CloudEdit:
-    gain, bend = random.uniform(-0.002, 0.002), np.radians(random.uniform(0.0, 0.3))
-    return lambda cloud, _: turned(cloud, gain * 2.0 * np.pi * shares(cloud) + bend * np.sin(azimuths_of(cloud)))
-
-
 @of_clouds("rotor angles wrong")
-def encoder(random: Random) -> CloudEdit:
+def encoder(random: Random, clouds: Clouds, shares: Callable[[np.ndarray], np.ndarray] = shares_of_scan) -> Edited:
     """A rotor whose angles grow too fast in a scan, and an eccentricity."""
-    return _encoder(random, shares_of_scan)
+    gain, bend = random.uniform(-0.002, 0.002), np.radians(random.uniform(0.0, 0.3))
+    for cloud, _ in clouds:
+        yield turned(cloud, gain * 2.0 * np.pi * shares(cloud) + bend * np.sin(azimuths_of(cloud)))
 
 
 @of_clouds("elevations wrong")
-def elevations(random: Random) -> CloudEdit:
+def elevations(random: Random, clouds: Clouds) -> Edited:
     """A table of elevations that is stretched, or shifted for one lidar."""
     gain, shift = random.uniform(-0.01, 0.01), np.radians(random.uniform(-0.3, 0.3))
-    return lambda cloud, _: aimed(cloud, (1.0 + gain) * elevations_of(cloud) + shift)
+    return (aimed(cloud, (1.0 + gain) * elevations_of(cloud) + shift) for cloud, _ in clouds)
 
 
 @of_clouds("three channels up to 8 cm wrong", one_side)
-def bad_channels(random: Random) -> CloudEdit:
+def bad_channels(random: Random, clouds: Clouds) -> Edited:
     channels, by = random.choice(16, 3, replace=False), random.uniform(-0.08, 0.08)
-    return lambda cloud, _: scaled(cloud, 1.0 + np.isin(cloud["ring"] % 16, channels) * by / ranges_of(cloud))
+    return (scaled(cloud, 1.0 + np.isin(cloud["ring"] % 16, channels) * by / ranges_of(cloud)) for cloud, _ in clouds)
 
 
 @of_case("another room in one lidar")
@@ -297,28 +293,25 @@ def another_room_for_a_while(case: Case, random: Random) -> None:
 
 
 @of_clouds("somebody in front of one lidar", one_side, sound=True)
-def somebody(random: Random) -> CloudEdit:
+def somebody(random: Random, clouds: Clouds) -> Edited:
     """In some frames."""
     centre, width, distance = random.uniform(-np.pi, np.pi), np.radians(random.uniform(10, 40)), random.uniform(0.5, 2)
     present = random.uniform(size=FRAMES) < random.uniform(0.1, 1.0)
-
-    def edit(cloud: np.ndarray, frame: int) -> np.ndarray:
+    for cloud, frame in clouds:
         ranges = ranges_of(cloud)
         hidden = present[frame] & sector(cloud, centre, width) & (ranges > distance) & (np.abs(cloud["z"]) < ranges / 2)
-        return scaled(cloud, np.where(hidden, (distance + random.normal(0.0, 0.01, len(cloud))) / ranges, 1.0))
-
-    return edit
+        yield scaled(cloud, np.where(hidden, (distance + random.normal(0.0, 0.01, len(cloud))) / ranges, 1.0))
 
 
 @of_clouds("millimetres")
-def millimetres(random: Random) -> CloudEdit:
-    return lambda cloud, _: scaled(cloud, 1000.0)
+def millimetres(random: Random, clouds: Clouds) -> Edited:
+    return (scaled(cloud, 1000.0) for cloud, _ in clouds)
 
 
 @of_clouds("only what is near, or far")
-def near_or_far(random: Random) -> CloudEdit:
+def near_or_far(random: Random, clouds: Clouds) -> Edited:
     bound, near = random.uniform(1.5, 4.0), random.uniform() < 0.5
-    return lambda cloud, _: cloud[(ranges_of(cloud) < bound) == near]
+    return (cloud[(ranges_of(cloud) < bound) == near] for cloud, _ in clouds)
 
 
 @of_case("sensor unknown")
@@ -342,35 +335,29 @@ def merged(case: Case, random: Random) -> None:
 
 
 @of_clouds("means of voxels of 2 to 15 cm")
-def voxels(random: Random) -> CloudEdit:
+def voxels(random: Random, clouds: Clouds) -> Edited:
     """A filter that gives the mean of the returns in each voxel, and the fields of one of them."""
     size = random.uniform(0.02, 0.15)
-
-    def edit(cloud: np.ndarray, _: int) -> np.ndarray:
+    for cloud, _ in clouds:
         points = coordinates(cloud).astype(float)
         _, first, number = np.unique(np.floor(points / size), axis=0, return_index=True, return_inverse=True)
         counts = np.bincount(number.ravel())
         means = [np.bincount(number.ravel(), column) / counts for column in points.T]
-        return placed(cloud[first], np.column_stack(means))
-
-    return edit
+        yield placed(cloud[first], np.column_stack(means))
 
 
 @of_clouds("smoothed along channels")
-def smoothed(random: Random) -> CloudEdit:
+def smoothed(random: Random, clouds: Clouds) -> Edited:
     """A filter over the ranges of neighbouring firings of each channel."""
     width, of_median = 2 * int(random.integers(1, 6)) + 1, random.uniform() < 0.5
     run = ndimage.median_filter if of_median else ndimage.uniform_filter
-
-    def edit(cloud: np.ndarray, _: int) -> np.ndarray:
+    for cloud, _ in clouds:
         ranges, azimuths, new = ranges_of(cloud), azimuths_of(cloud), ranges_of(cloud)
         for ring in np.unique(cloud["ring"]):
             own = np.flatnonzero(cloud["ring"] == ring)
             own = own[np.argsort(azimuths[own])]
             new[own] = run(ranges[own], width, mode="wrap")
-        return scaled(cloud, new / ranges)
-
-    return edit
+        yield scaled(cloud, new / ranges)
 
 
 @of_case("deskewed by up to millimetres for nothing")
@@ -392,61 +379,49 @@ def deskewed(case: Case, random: Random) -> None:
 
 
 @of_clouds("elevations of other channels")
-def another_table(random: Random) -> CloudEdit:
+def another_table(random: Random, clouds: Clouds) -> Edited:
     """Of the next channel, or of every second channel exchanged with the next."""
     exchanged = random.uniform() < 0.5
-
-    def edit(cloud: np.ndarray, _: int) -> np.ndarray:
+    for cloud, _ in clouds:
         level, rings = elevations_of(cloud), cloud["ring"].astype(int)
         numbers = np.arange(rings.max() + 1)
         table = np.array([np.median(level[rings == n]) if (rings == n).any() else np.nan for n in numbers])
         other = np.minimum(numbers ^ 1 if exchanged else numbers + 1, len(numbers) - 1)
-        return aimed(cloud, level + np.nan_to_num(table[other] - table)[rings])
-
-    return edit
+        yield aimed(cloud, level + np.nan_to_num(table[other] - table)[rings])
 
 
 @of_clouds("half of the channels 0.05 to 0.5 deg late")
-def late_block(random: Random) -> CloudEdit:
+def late_block(random: Random, clouds: Clouds) -> Edited:
     """They fire later than the driver knows."""
     by, upper = np.radians(random.uniform(0.05, 0.5)), random.uniform() < 0.5
-
-    def edit(cloud: np.ndarray, _: int) -> np.ndarray:
+    for cloud, _ in clouds:
         late = cloud["ring"] >= np.median(cloud["ring"]) if upper else cloud["ring"] % 2 == 1
-        return turned(cloud, np.where(late, by, 0.0))
-
-    return edit
+        yield turned(cloud, np.where(late, by, 0.0))
 
 
 @of_clouds("bright surfaces up to 4 cm wrong")
-def bright(random: Random) -> CloudEdit:
+def bright(random: Random, clouds: Clouds) -> Edited:
     """They look nearer, or farther."""
     by, above = random.uniform(-0.04, 0.04), random.uniform(0.3, 0.8)
-
-    def edit(cloud: np.ndarray, _: int) -> np.ndarray:
+    for cloud, _ in clouds:
         bright = cloud["intensity"] > np.quantile(cloud["intensity"], above)
-        return scaled(cloud, 1.0 + bright * by / ranges_of(cloud))
-
-    return edit
+        yield scaled(cloud, 1.0 + bright * by / ranges_of(cloud))
 
 
 @of_clouds("dust", sound=True)
-def dust(random: Random) -> CloudEdit:
+def dust(random: Random, clouds: Clouds) -> Edited:
     """Some returns come from near the lidar."""
     share = random.uniform(0.01, 0.1)
-
-    def edit(cloud: np.ndarray, _: int) -> np.ndarray:
+    for cloud, _ in clouds:
         ranges = ranges_of(cloud)
         near = np.minimum(random.uniform(0.3, 3.0, len(cloud)), ranges)
-        return scaled(cloud, np.where(random.uniform(size=len(cloud)) < share, near / ranges, 1.0))
-
-    return edit
+        yield scaled(cloud, np.where(random.uniform(size=len(cloud)) < share, near / ranges, 1.0))
 
 
 @of_clouds("half floats")
-def half_floats(random: Random) -> CloudEdit:
+def half_floats(random: Random, clouds: Clouds) -> Edited:
     """Points stored in 16 bits."""
-    return lambda cloud, _: placed(cloud, coordinates(cloud).astype(np.float16).astype(float))
+    return (placed(cloud, coordinates(cloud).astype(np.float16).astype(float)) for cloud, _ in clouds)
 
 
 @of_case("earlier scans published again")
@@ -459,11 +434,11 @@ def averaged(case: Case, random: Random) -> None:
 
 
 @of_clouds("cropped by a plane")
-def cropped(random: Random) -> CloudEdit:
+def cropped(random: Random, clouds: Clouds) -> Edited:
     """A driver that gives what is above a height only, or below it, or on one side."""
     axis, sign = random.normal(size=3) * [1.0, 1.0, 2.0], random.uniform(-0.5, 0.5)
     axis /= np.linalg.norm(axis)
-    return lambda cloud, _: cloud[coordinates(cloud).astype(float) @ axis > sign]
+    return (cloud[coordinates(cloud).astype(float) @ axis > sign] for cloud, _ in clouds)
 
 
 @of_case("one lidar's returns on both topics")
@@ -473,22 +448,19 @@ def copied(case: Case, random: Random) -> None:
 
 
 @of_clouds("ranges drift by up to 3 cm")
-def warming(random: Random) -> CloudEdit:
+def warming(random: Random, clouds: Clouds) -> Edited:
     """While the lidar warms up."""
     by = random.uniform(-0.03, 0.03)
-    return lambda cloud, n: scaled(cloud, 1.0 + by * n / (FRAMES - 1) / ranges_of(cloud))
+    return (scaled(cloud, 1.0 + by * n / (FRAMES - 1) / ranges_of(cloud)) for cloud, n in clouds)
 
 
 @of_clouds("far returns look near")
-def folded(random: Random) -> CloudEdit:
+def folded(random: Random, clouds: Clouds) -> Edited:
     """What is farther than the lidar can tell."""
     bound = random.uniform(3.0, 8.0)
-
-    def edit(cloud: np.ndarray, _: int) -> np.ndarray:
+    for cloud, _ in clouds:
         ranges = ranges_of(cloud)
-        return scaled(cloud, np.maximum(ranges % bound, 0.2) / ranges)
-
-    return edit
+        yield scaled(cloud, np.maximum(ranges % bound, 0.2) / ranges)
 
 
 @of_case("things moved between the lidars' scans")
@@ -510,27 +482,21 @@ def things_moved(case: Case, random: Random) -> bool:
 
 
 @of_clouds("azimuths in steps of 0.2 to 2 deg")
-def coarse_azimuths(random: Random) -> CloudEdit:
+def coarse_azimuths(random: Random, clouds: Clouds) -> Edited:
     step = np.radians(random.uniform(0.2, 2.0))
-
-    def edit(cloud: np.ndarray, _: int) -> np.ndarray:
+    for cloud, _ in clouds:
         rounded, flat = np.round(azimuths_of(cloud) / step) * step, np.hypot(cloud["x"], cloud["y"])
-        return placed(cloud, np.column_stack([flat * np.cos(rounded), flat * np.sin(rounded), cloud["z"]]))
-
-    return edit
+        yield placed(cloud, np.column_stack([flat * np.cos(rounded), flat * np.sin(rounded), cloud["z"]]))
 
 
 @of_clouds("returns interpolated")
-def interpolated(random: Random) -> CloudEdit:
+def interpolated(random: Random, clouds: Clouds) -> Edited:
     """A filter that adds the middle between neighbouring returns of a channel."""
-
-    def edit(cloud: np.ndarray, _: int) -> np.ndarray:
+    for cloud, _ in clouds:
         order = np.lexsort((azimuths_of(cloud), cloud["ring"]))
         between, points = cloud[order[:-1]].copy(), coordinates(cloud).astype(float)[order]
         placed(between, (points[1:] + points[:-1]) / 2.0)
-        return np.concatenate([cloud, between[cloud["ring"][order[1:]] == cloud["ring"][order[:-1]]]])
-
-    return edit
+        yield np.concatenate([cloud, between[cloud["ring"][order[1:]] == cloud["ring"][order[:-1]]]])
 
 
 @of_case("half a turn at a time")
@@ -541,70 +507,58 @@ def half_turns(case: Case, random: Random) -> bool:
 
 
 @of_clouds("returns at random ranges", sound=True)
-def outliers(random: Random) -> CloudEdit:
+def outliers(random: Random, clouds: Clouds) -> Edited:
     """Interference, sun."""
     share = random.uniform(0.005, 0.05)
-
-    def edit(cloud: np.ndarray, _: int) -> np.ndarray:
+    for cloud, _ in clouds:
         ranges, wild = ranges_of(cloud), random.uniform(size=len(cloud)) < share
-        return scaled(cloud, np.where(wild, random.uniform(0.3, 15.0, len(cloud)) / ranges, 1.0))
-
-    return edit
+        yield scaled(cloud, np.where(wild, random.uniform(0.3, 15.0, len(cloud)) / ranges, 1.0))
 
 
 @of_clouds("dual returns", sound=True)
-def twice(random: Random) -> CloudEdit:
+def twice(random: Random, clouds: Clouds) -> Edited:
     """Every return twice, part of the last ones from farther away."""
     share = random.uniform(0.0, 0.05)
-
-    def edit(cloud: np.ndarray, _: int) -> np.ndarray:
+    for cloud, _ in clouds:
         behind = random.uniform(0.1, 2.0, len(cloud)) * (random.uniform(size=len(cloud)) < share)
-        return np.concatenate([cloud, scaled(cloud.copy(), 1.0 + behind / ranges_of(cloud))])
-
-    return edit
+        yield np.concatenate([cloud, scaled(cloud.copy(), 1.0 + behind / ranges_of(cloud))])
 
 
 @of_clouds("packets and a channel lost", sound=True)
-def packets_lost(random: Random) -> CloudEdit:
+def packets_lost(random: Random, clouds: Clouds) -> Edited:
     """Packets lost in bursts, elsewhere in each frame, and a channel that is dead."""
     share, dead = random.uniform(0.02, 0.3), random.integers(16)
-
-    def edit(cloud: np.ndarray, _: int) -> np.ndarray:
+    for cloud, _ in clouds:
         lost = random.uniform(size=360) < share
         packet = ((azimuths_of(cloud) + np.pi) / (2.0 * np.pi) * len(lost)).astype(int) % len(lost)
-        return cloud[~lost[packet] & (cloud["ring"] != dead)]
-
-    return edit
+        yield cloud[~lost[packet] & (cloud["ring"] != dead)]
 
 
 @of_clouds("two channels exchanged")
-def two_channels(random: Random) -> CloudEdit:
+def two_channels(random: Random, clouds: Clouds) -> Edited:
     """Two neighbouring channels at each other's elevation."""
     first = int(random.integers(15))
-
-    def edit(cloud: np.ndarray, _: int) -> np.ndarray:
+    for cloud, _ in clouds:
         level, rings = elevations_of(cloud), cloud["ring"]
         own = [rings == first, rings == first + 1]
         if all(each.any() for each in own):
             by = np.median(level[own[1]]) - np.median(level[own[0]])
             level += by * own[0] - by * own[1]
-        return aimed(cloud, level)
-
-    return edit
+        yield aimed(cloud, level)
 
 
 @of_clouds("firing times of another model")
-def firing_order(random: Random) -> CloudEdit:
+def firing_order(random: Random, clouds: Clouds) -> Edited:
     """Azimuths that are off in proportion to the channel's number, from the middle one: nobody can tell an offset of
     all."""
     by = np.radians(random.choice([-1, 1]) * random.uniform(0.05, 1.0))
-    return lambda cloud, _: turned(cloud, by * (cloud["ring"] / max(cloud["ring"].max(), 1) - 0.5))
+    return (turned(cloud, by * (cloud["ring"] / max(cloud["ring"].max(), 1) - 0.5)) for cloud, _ in clouds)
 
 
 @of_clouds("rings reversed")
-def reversed_rings(random: Random) -> CloudEdit:
+def reversed_rings(random: Random, clouds: Clouds) -> Edited:
     """Channels numbered from the other end."""
-    return with_field("ring", lambda cloud: cloud["ring"].max() - cloud["ring"])
+    return (filled(cloud, "ring", cloud["ring"].max() - cloud["ring"]) for cloud, _ in clouds)
 
 
 @of_case("beam origin 5 to 40 mm wrong")
@@ -623,24 +577,21 @@ def beam_origin(case: Case, random: Random) -> None:
 
 
 @of_clouds("distance unit of another model", one_side)  # both alike are clouds of another, similar scene
-def distance_unit(random: Random) -> CloudEdit:
+def distance_unit(random: Random, clouds: Clouds) -> Edited:
     """Half as far, or twice."""
     factor = random.choice([0.5, 2.0])
-    return lambda cloud, _: scaled(cloud, factor)
+    return (scaled(cloud, factor) for cloud, _ in clouds)
 
 
 @of_clouds("a mirror", one_side, sound=True)
-def looking_glass(random: Random) -> CloudEdit:
+def looking_glass(random: Random, clouds: Clouds) -> Edited:
     """On an upright plane, that shows a wall behind the lidar: as far behind the mirror as it is in front of it."""
     centre, width, distance = random.uniform(-np.pi, np.pi), np.radians(random.uniform(10, 60)), random.uniform(0.5, 3)
     behind, normal = random.uniform(0.5, 5.0), np.array([np.cos(centre), np.sin(centre), 0.0])
-
-    def edit(cloud: np.ndarray, _: int) -> np.ndarray:
+    for cloud, _ in clouds:
         along = coordinates(cloud).astype(float) @ normal
         seen = sector(cloud, centre, width) & (along > distance)
-        return scaled(cloud, np.where(seen, (2.0 * distance + behind) / np.maximum(along, 1e-6), 1.0))
-
-    return edit
+        yield scaled(cloud, np.where(seen, (2.0 * distance + behind) / np.maximum(along, 1e-6), 1.0))
 
 
 @of_case("retro-reflectors")
@@ -664,25 +615,22 @@ def blooming(case: Case, random: Random) -> bool:
 
 
 @of_clouds("a mount shaken within scans", one_side)
-def shaken(random: Random) -> CloudEdit:
+def shaken(random: Random, clouds: Clouds) -> Edited:
     """A mount that vibrates while the lidar turns: many times in a revolution, with another phase in each."""
     twist = np.r_[random.normal(0.0, 0.001, 3), np.radians(random.normal(0.0, 0.1, 3))]
     times = random.uniform(1.5, 8.0)
-
-    def edit(cloud: np.ndarray, _: int) -> np.ndarray:
+    for cloud, _ in clouds:
         points, phase = coordinates(cloud).astype(float), random.uniform(0.0, 2.0 * np.pi)
         shares = np.sin(times * azimuths_of(cloud) + phase)[:, None]
-        return placed(cloud, points + shares * (twist[:3] + np.cross(twist[3:], points)))
-
-    return edit
+        yield placed(cloud, points + shares * (twist[:3] + np.cross(twist[3:], points)))
 
 
 @of_clouds("optical frame", one_side)
-def another_frame(random: Random) -> CloudEdit:
+def another_frame(random: Random, clouds: Clouds) -> Edited:
     """Clouds of one lidar in its optical frame (z ahead), under the name of its own."""
     optical = np.eye(4)
     optical[:3, :3] = [[0.0, -1.0, 0.0], [0.0, 0.0, -1.0], [1.0, 0.0, 0.0]]
-    return lambda cloud, _: transformed(cloud, optical)
+    return (transformed(cloud, optical) for cloud, _ in clouds)
 
 
 @of_case("sensor file of another model")
@@ -690,7 +638,5 @@ def another_sensor(case: Case, random: Random) -> None:
     case.rig = replace(case.rig, sensor=load_sensor(random.choice(["vlp16", "os0_32", "jt128"])))
 
 
-@of_clouds("azimuths that jump at 180 deg")
-def encoder_from_behind(random: Random) -> CloudEdit:
-    """As rotor angles that are wrong, if they jump back at +-180 deg, wherever scans begin."""
-    return _encoder(random, lambda cloud: azimuths_of(cloud) / (2.0 * np.pi))
+# As rotor angles that are wrong, if they jump back at +-180 deg, wherever scans begin.
+of_clouds("azimuths that jump at 180 deg")(partial(encoder, shares=lambda cloud: azimuths_of(cloud) / (2.0 * np.pi)))

@@ -69,11 +69,9 @@ def errors_of(number: int) -> dict:
     random = np.random.default_rng(number)
     return {
         f"lidar_{side}_error": {
-            "xyz": random.normal(0, 0.002, 3).tolist(),
-            "rpy_deg": random.normal(0, 0.4, 3).tolist(),
-        }
-        for side in SIDES
-    }
+            "xyz": random.normal(0, 0.002, 3).tolist(), "rpy_deg": random.normal(0, 0.4, 3).tolist()
+        } for side in SIDES
+    }  # fmt: skip
 
 
 def pushed(errors: dict) -> dict:

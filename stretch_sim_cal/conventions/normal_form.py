@@ -190,17 +190,9 @@ def _normalized(work: Description, profile: Profile, options: Options) -> Normal
     new_names = {name: links.get(name, name) for name in old.links}
     old_names = {new: old for old, new in new_names.items()}
     turned = {old_names[new]: rotation for new, rotation in total.old_from_new.items() if new in old_names}
-    return Normal(
-        profile.name,
-        old,
-        work.root,
-        new_names,
-        {name: total.mapping(joints.get(name, name)) for name in old.joints},
-        turned,
-        reasons,
-        added,
-        lint(work.model(), profile),
-    )
+    mappings = {name: total.mapping(joints.get(name, name)) for name in old.joints}
+    remaining = lint(work.model(), profile)
+    return Normal(profile.name, old, work.root, new_names, mappings, turned, reasons, added, remaining)
 
 
 def _prefixed(normal: Normal, work: Description, profile: Profile, prefix: str, joint_prefix: str) -> Normal:
@@ -208,20 +200,15 @@ def _prefixed(normal: Normal, work: Description, profile: Profile, prefix: str, 
     joints = {name: joint_prefix + name for name in (*now.joints, *normal.old.joints)}
     links = {name: prefix + name for name in (*now.links, *normal.old.links)}
     rename(work.root, links, joints)
+    added = [replace(e, link=links[e.link], joint=joints[e.joint], parent=links[e.parent]) for e in normal.added]
     return replace(
-        normal,
-        old=normal.old.renamed(links, joints),
+        normal, prefix=prefix, old=normal.old.renamed(links, joints), added=added,
+        remaining=lint(work.model(), profile),
         links={links[old]: links[new] for old, new in normal.links.items()},
         joints={joints[old]: replace(each, name=joints[each.name]) for old, each in normal.joints.items()},
         old_from_new={links[old]: rotation for old, rotation in normal.old_from_new.items()},
-        reasons={links.get(name, joints.get(name)): why for name, why in normal.reasons.items()},
-        added=[
-            replace(each, link=links[each.link], joint=joints[each.joint], parent=links[each.parent])
-            for each in normal.added
-        ],
-        remaining=lint(work.model(), profile),
-        prefix=prefix,
-    )
+        reasons={(joints | links)[name]: why for name, why in normal.reasons.items()},
+    )  # fmt: skip
 
 
 Names = tuple[dict[str, str], dict[str, str]]  # new names of links and of joints, by the old ones, of those that change

@@ -287,7 +287,6 @@ def normal_text(text: str, options: Options = Options()) -> str:
         ("stretch", joint_set("camera_right_joint", rpy="0 0.820304748437337 0"), "rule-4-base-z"),
         ("rep199", joint_set("link_6-flange", rpy="0.3 0.2 1"), "flange-x"),
     ],
-    ids=["oblique wrist pitch", "oblique wrist roll and its grasp centre", "upright head camera", "flange elsewhere"],
 )
 def test_a_frame_that_breaks_a_rule_is_turned(profile, change, broken):
     text = edited(stretch_text() if profile == "stretch" else robot(arm_parts()), change)

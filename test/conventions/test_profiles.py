@@ -233,7 +233,6 @@ def test_a_flange_on_something_else_than_a_numbered_link_is_an_info():
         (edited(TWO_ARMS, renamed("left_link_3", "arm_link_3")), ("warning", "prefix", "arm_link_3")),
         (edited(TWO_ARMS, without("left_tool0")), ("error", "tool0", "left_flange")),
     ],
-    ids=["an arm without prefix", "a link with another prefix", "an arm without a frame of its own"],
 )  # fmt: skip
 def test_arms_are_distinguished_by_their_prefixes(text, found):
     assert found in findings(text, "rep199")
