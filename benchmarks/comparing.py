@@ -79,15 +79,12 @@ sensor_named = lru_cache(load_sensor)
 
 def _unit_files(effect: Effect, random: np.random.Generator, folder: Path) -> dict[str, Path]:
     """Write a unit of each lidar; none if the effect has none."""
-    if effect.errors is None:
-        return {}
     model = sensor_named(effect.simulated).error_model()
-    files = {}
-    for side, device in enumerate(SIDES):
+    files = {device: folder / f"{device}.yaml" for device in SIDES} if effect.errors else {}
+    for side, file in enumerate(files.values()):
         values = np.zeros(model.size)
         effect.errors(values, model, side, random)
-        files[device] = folder / f"{device}.yaml"
-        write_simulated_unit(files[device], effect.simulated, model, values, driver=effect.driver)
+        write_simulated_unit(file, effect.simulated, model, values, driver=effect.driver)
     return files
 
 
@@ -212,9 +209,8 @@ def table(results: dict[str, list[dict]], comparison: Comparison) -> str:
                 cells.append(" / ".join(f"{value:.{digits}f}" for value in both) or "-")
             if bounded:
                 squares = sum(run["errors"]["ours"][key] ** 2 for run in accepted)
-                ratios = [
-                    np.sqrt(squares / sum(run["bounds"][k][key] ** 2 for run in accepted)) for k in (0, 1) if accepted
-                ]
+                bounds = [sum(run["bounds"][k][key] ** 2 for run in accepted) for k in (0, 1) if accepted]
+                ratios = [np.sqrt(squares / bound) for bound in bounds]
                 cells.append(" / ".join(f"{ratio:.2f}" for ratio in ratios) or "-")
         for method in honest:
             values = [run["nees"][method] for run in runs if method in run["nees"] and not run["refusals"].get(method)]
