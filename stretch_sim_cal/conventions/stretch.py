@@ -25,19 +25,9 @@ from stretch_sim_cal.conventions.profile import (
     turn_deg,
     warning,
 )
-from stretch_sim_cal.conventions.stretch_names import BASE, EXACT_DEG, MOUNT_DEG
+from stretch_sim_cal.conventions.stretch_names import BASE, EXACT_DEG, MOUNT_DEG, Frames
 from stretch_sim_cal.robot.kinematics import link_transforms
 from stretch_sim_cal.robot.model import Joint, RobotModel
-
-LIDAR_DEG = 10.0  # how far a lidar may be turned about its z axis, which the released model chooses to 5 deg
-INWARDS_DEG, INCLINED_DEG, CALIBRATED_DEG = 55.0, 20.0, 3.0
-"""What listed exceptions allow: of a lidar's y axis from the head's centre, of a fingertip's x axis from inwards, of a
-base's tilt against its footprint."""
-LEVELLED, LEVELLED_DEG = "gripper_*_optical_frame", 3.01
-"""Optical frames that the vendor levels, and how far they may be from their camera's axes for that."""
-
-
-Frames = dict[str, np.ndarray]  # base_link_from_link (4, 4) of every link at position zero
 
 
 def base_link(model: RobotModel) -> Iterator[Finding]:
@@ -263,7 +253,7 @@ def lidars(model: RobotModel, frames: Frames) -> Iterator[Finding]:
             fix = "turn the frame about z so that y points there"
             yield error("rule-4-lidar-y", link, message + shown(inwards / distance), fix, off)
         low = angle_deg(x, across(UP, z))
-        if low > LIDAR_DEG:
+        if low > names.LIDAR_DEG:
             message = f"its x axis {shown(x)} is {low:.4g} deg from the highest direction that z allows"
             yield error("rule-4-lidar-x", link, message, "turn the frame about z so that x points up", low)
 
@@ -344,11 +334,11 @@ EXEMPTIONS = (
     Exemption("rule-1", "wheel_*", "Rules 1 and 6 cannot both hold for a wheel: aligned with base_link, its z axis "
               "would be up and not towards the base's centre; the released model follows Rule 6"),
     Exemption("rule-1", "base_footprint", "a floor calibration is written to base_ref, so it may tilt by a "
-              "little", up_to=CALIBRATED_DEG),
-    Exemption("rule-4-optical", LEVELLED, "the released model levels the gripper camera's colour "
-              "frames against the 3 deg by which the camera is pitched", up_to=LEVELLED_DEG),
+              "little", up_to=names.CALIBRATED_DEG),
+    Exemption("rule-4-optical", names.LEVELLED, "the released model levels the gripper camera's colour "
+              "frames against the 3 deg by which the camera is pitched", up_to=names.LEVELLED_DEG),
     Exemption("rule-4-lidar-y", "*lidar_*", "y points only roughly to the head's centre: the dome looks down by 45 deg "
-              "and ahead, and the released model keeps the connector's true direction", up_to=INWARDS_DEG),
+              "and ahead, and the released model keeps the connector's true direction", up_to=names.INWARDS_DEG),
     Exemption("rule-4-lidar-x", "*lidar_*", "z out, y inwards and x up cannot all hold for a lidar on the right: it is "
               "the left one's mirror image, and mirrored frames are left-handed; the released model lets x point down",
               at_least=170.0),
@@ -357,7 +347,7 @@ EXEMPTIONS = (
     Exemption("rule-5-names", "*fingertip_*_link", "Rule 5's link_fingertip_* have no _link suffix, which Rule 7 asks "
               "for; the released model follows Rule 7"),
     Exemption("rule-5-tip-x", "*fingertip_*", "the curved gripper's fingertips are inclined by 16 deg against straight "
-              "inwards while the fingers are closed, and turn with them", up_to=INCLINED_DEG),
+              "inwards while the fingers are closed, and turn with them", up_to=names.INCLINED_DEG),
     Exemption("rule-5-tip-missing", "finger_*_link", "the parallel gripper has no fingertip frames; those of its "
               "fingers follow the rule themselves", up_to=5.0),
     Exemption("rule-7", "link_grasp_center", "the name in Rule 5"),
@@ -366,7 +356,7 @@ EXEMPTIONS = (
     Exemption("rule-7", "base_ref", "the name in calibration files"),
     Exemption("rule-7", "laser", "the placeholder for a planar scan; consumers use this name"),
     Exemption("rule-7", "docking_contact_frame", "the name in the released model; its link follows the rule"),
-    Exemption("rule-7", LEVELLED, "the name in camera drivers"),
+    Exemption("rule-7", names.LEVELLED, "the name in camera drivers"),
     Exemption("rule-7", "link_lidar_*", "the name in older firmware"),
 )  # fmt: skip
 

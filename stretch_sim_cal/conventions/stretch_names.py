@@ -23,6 +23,13 @@ SIDEWAYS_CAMERAS = {"camera_right_link": -LEFT, "camera_center_link": -LEFT, "ca
 EXACT_DEG = 0.01  # frames that are meant to be parallel: CAD exports round far below this
 MOUNT_DEG = 5.0  # how far a mounted or calibrated sensor may be from its nominal orientation
 ROLLS_DEG = 45.0  # a link whose axis is nearer to the vertical steers or swivels, and is not a wheel of Rule 6
+LIDAR_DEG = 10.0  # how far a lidar may be turned about its z axis, which the released model chooses to 5 deg
+INWARDS_DEG, INCLINED_DEG, CALIBRATED_DEG = 55.0, 20.0, 3.0
+"""What listed exceptions allow: of a lidar's y axis from the head's centre, of a fingertip's x axis from inwards, of a
+base's tilt against its footprint."""
+LEVELLED, LEVELLED_DEG = "gripper_*_optical_frame", 3.01
+"""Optical frames that the vendor levels, and how far they may be from their camera's axes for that."""
+Frames = dict[str, np.ndarray]  # base_link_from_link (4, 4) of every link at position zero
 
 _SENSOR = re.compile(r"^(camera_\w+|line_sensor_\w+|gripper_camera)_link$")
 _OPTICAL = re.compile(r"_optical(_link|_frame)?$")
@@ -115,7 +122,7 @@ def lidar_upright(outwards: np.ndarray, inwards: np.ndarray) -> np.ndarray:
     return np.column_stack([x, np.cross(outwards, x), outwards])
 
 
-def head_centre(frames: dict[str, np.ndarray], links: list[str], link: str) -> np.ndarray:
+def head_centre(frames: Frames, links: list[str], link: str) -> np.ndarray:
     """Return the middle (3,) between the lidars in base_link; of one, beside it in the robot's middle plane."""
     if len(links) > 1:
         return np.mean([frames[name][:3, 3] for name in links], axis=0)

@@ -25,20 +25,8 @@ from stretch_sim_cal.conventions.profile import (
     upright,
 )
 from stretch_sim_cal.conventions.rewrite import OTHER, AddedFrame, Turning
-from stretch_sim_cal.conventions.stretch import (
-    CALIBRATED_DEG,
-    EXEMPTIONS,
-    INCLINED_DEG,
-    INWARDS_DEG,
-    LEVELLED,
-    LEVELLED_DEG,
-    LIDAR_DEG,
-    STRETCH,
-    Frames,
-    axis_of_motion,
-    inwards,
-)
-from stretch_sim_cal.conventions.stretch_names import EXACT_DEG, MOUNT_DEG
+from stretch_sim_cal.conventions.stretch import EXEMPTIONS, STRETCH, axis_of_motion, inwards
+from stretch_sim_cal.conventions.stretch_names import EXACT_DEG, MOUNT_DEG, Frames
 from stretch_sim_cal.geometry.transforms import from_rotation_translation, inverse
 from stretch_sim_cal.robot.kinematics import link_transforms
 from stretch_sim_cal.robot.model import Joint, RobotModel
@@ -141,7 +129,7 @@ def base_turning(model: RobotModel, base: str | None, footprint: str | None) -> 
     if base is None or footprint is None:
         return {}
     base_from_footprint = frames_in(model, base)[footprint][:3, :3]
-    return {base: base_from_footprint} if turn_deg(base_from_footprint) > CALIBRATED_DEG else {}
+    return {base: base_from_footprint} if turn_deg(base_from_footprint) > names.CALIBRATED_DEG else {}
 
 
 def turning(model: RobotModel, guess_sensors: bool = False) -> tuple[Turning, dict[str, str]]:
@@ -215,9 +203,9 @@ def _sensors(model: RobotModel, frames: Frames, blamed: dict[str, str], guess: b
             wanted |= _kept_or_nearest(link, best, names.sensor_upright(link, ahead), MOUNT_DEG, guess)
             continue
         nearest = names.lidar_upright(ahead, inwards)
-        if angle_deg(nearest[:, 1], inwards) > INWARDS_DEG:
+        if angle_deg(nearest[:, 1], inwards) > names.INWARDS_DEG:
             nearest = names.lidar_upright(looks, inwards)
-        wanted |= _kept_or_nearest(link, best, nearest, LIDAR_DEG, guess)
+        wanted |= _kept_or_nearest(link, best, nearest, names.LIDAR_DEG, guess)
     return wanted
 
 
@@ -248,11 +236,11 @@ def _optical(model: RobotModel, frames: Frames, turned: Wanted) -> Wanted:
             if model.parent_joints[link].variables:
                 continue
             now = frames[link][:3, :3]
-            allowed = LEVELLED_DEG if fnmatchcase(link, LEVELLED) else EXACT_DEG
+            allowed = names.LEVELLED_DEG if fnmatchcase(link, names.LEVELLED) else EXACT_DEG
             if turn_deg(right.T @ now) <= allowed:
                 continue
             best = min(now @ QUARTERS, key=lambda rotation: turn_deg(right.T @ rotation))
-            kept = best if turn_deg(right.T @ best) <= LEVELLED_DEG and allowed == LEVELLED_DEG else right
+            kept = best if turn_deg(right.T @ best) <= names.LEVELLED_DEG and allowed == names.LEVELLED_DEG else right
             wanted[link] = (kept, "Rule 4: z out, x right, y down")
     return wanted
 
@@ -275,7 +263,7 @@ def _grasp(model: RobotModel, frames: Frames, structure: Wanted, blamed: dict[st
             way = rotation @ direction
             now = frames[link][:3, :3]
             best = min(now @ QUARTERS, key=lambda tip: angle_deg(tip[:, 0], way) + 0.1 * angle_deg(tip[:, 2], UP))
-            right = best if angle_deg(best[:, 0], way) <= INCLINED_DEG else upright(way)
+            right = best if angle_deg(best[:, 0], way) <= names.INCLINED_DEG else upright(way)
             wanted[link] = (right, "Rule 5: x inwards; check that it is normal to the fingertip's surface")
     return wanted
 
