@@ -80,7 +80,6 @@ QUICK = ("furnished room", "furnished room, 5 frames", "tables, platform")
 
 
 def main() -> int:
-    """Run the rows, print and write the tables."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="three seeds, and only the first few kinds of rows")
     names = [row.name for row in (*ROWS, *HOPELESS)]
@@ -134,7 +133,6 @@ def compare(row: Row, seed: int) -> dict:
 
 
 def compared(truth: np.ndarray, found: Mapping[str, tuple[AlignmentResult, float]]) -> dict:
-    """Return a run of what `solved` has found."""
     judged: dict[str, dict] = {"errors": {}, "nees": {}, "refusals": {}}
     for name, (result, seconds) in found.items():
         judged["errors"][name] = comparing.pose_errors(truth, result.right_to_left) | {"cpu_s": seconds}
@@ -145,7 +143,6 @@ def compared(truth: np.ndarray, found: Mapping[str, tuple[AlignmentResult, float
 
 
 def compare_under(effect: Effect, seed: int) -> dict:
-    """Return the errors of both methods on one recording of lidars with an effect."""
     recording, found = Recording(effect, seed), comparing.aligned(effect, seed)
     ours, bounds = found["ours"][0], (alignment_bound(recording, ALIGNMENT_FRAMES, whole) for whole in (False, True))
     return compared(recording.right_to_left, found) | {

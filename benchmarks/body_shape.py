@@ -56,7 +56,6 @@ def grid(random: np.random.Generator, kind: str = "random") -> tuple[np.ndarray,
 
 
 def trial(seed: int, sensor: str, kind: str) -> dict[str, float]:
-    """Return the figures of one dataset, as `figures` has them."""
     random = np.random.default_rng(seed)
     off = PoseError(tuple(random.normal(0, 0.002, 3)), tuple(random.normal(0, np.deg2rad(0.3), 3)))
     simulator = EmbeddedSimulator(SimulationSetup(world="empty_hall", sensor=sensor, seed=seed, lidar_left_error=off))
@@ -173,7 +172,6 @@ def _squared_slack(z: np.ndarray, points: np.ndarray) -> np.ndarray:
 
 
 def main() -> int:
-    """Run the trials and print them."""
     parser = argparse.ArgumentParser(description="Body shape: ours beside the published fit, on simulated datasets.")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--first-seed", type=int, default=1)

@@ -69,7 +69,6 @@ class Recording:
 
     @property
     def right_to_left(self) -> np.ndarray:
-        """The true transform (4, 4)."""
         left, right = (self.simulator.base_from_lidar(device) for device in SIDES)
         return inverse(left) @ right
 
@@ -118,7 +117,6 @@ def solved(methods: Mapping[str, Any], pairs: Iterable[tuple[np.ndarray, np.ndar
 
 
 def pose_errors(truth: np.ndarray, estimate: np.ndarray) -> dict[str, float]:
-    """Return translation error in mm and rotation error in deg."""
     translation, rotation = error(truth, estimate)
     return {"translation_mm": 1e3 * translation, "rotation_deg": float(np.degrees(rotation))}
 

@@ -49,7 +49,6 @@ AHEAD = 0.05  # m: with --apart the first lidar sees what is ahead of this, the 
 
 
 def drive(robot: str | None) -> list[tuple[float, ...]]:
-    """Return where a robot drives to."""
     base = profile_called(robot).driven_base
     sideways = [(0.6, 0.6, 0), (0.6, 0.6, np.pi / 2)] if base.strafes else [(0.6, 0, np.pi / 2), (0.6, 0.6, np.pi / 2)]
     return [*SPIN, (0.6, 0, 0), *sideways, (0, 0, 0)]
@@ -231,7 +230,6 @@ def odometry(sim: cal.Simulated, wheels: Any) -> tuple[float, float, float]:
 
 
 def main() -> None:
-    """Print a table: what is found, by which data."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
     add("--seeds", type=int, default=8)
@@ -288,7 +286,6 @@ def one_robot(sim: cal.Simulated, stations: list[Any], seed: int, bounded: bool,
 
 
 def rows_from(sim: cal.Simulated, found: Any, by: str) -> list[tuple[Any, ...]]:
-    """Return the rows of a result."""
     errors = found.errors(sim.truth)
     rows: list[tuple[Any, ...]] = [
         ("lidar to lidar", by, *off, found.alignment.accepted) for off in errors.pairs.values()
@@ -307,7 +304,6 @@ def rows_from(sim: cal.Simulated, found: Any, by: str) -> list[tuple[Any, ...]]:
 
 
 def table(robots: list[dict[str, Any]], title: str) -> list[str]:
-    """Return the lines of a table of what is found of robots."""
     bound = next((robot["bounds"] for robot in robots if robot["bounds"]), {})
     rows: dict[tuple[str, str], list[list[Any]]] = {}
     for what, by, *found in (row for robot in robots for row in robot["rows"]):

@@ -30,7 +30,6 @@ class Case:
 
 
 def placed(cloud: np.ndarray, points: np.ndarray) -> np.ndarray:
-    """Return a cloud with other points (N, 3)."""
     for name, values in zip("xyz", points.T, strict=True):
         cloud[name] = values
     return cloud
@@ -42,7 +41,6 @@ def transformed(cloud: np.ndarray, transform: np.ndarray) -> np.ndarray:
 
 
 def scaled(cloud: np.ndarray, factors: np.ndarray | float) -> np.ndarray:
-    """Return a cloud with its ranges multiplied."""
     return placed(cloud, coordinates(cloud).astype(float) * np.reshape(factors, (-1, 1)))
 
 
@@ -85,7 +83,6 @@ def one_side(random: np.random.Generator) -> tuple[str, ...]:
 
 
 def some_sides(random: np.random.Generator) -> tuple[str, ...]:
-    """Return one of the sides, or both."""
     return (("left",), ("right",), SIDES)[random.integers(3)]
 
 

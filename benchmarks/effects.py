@@ -102,7 +102,6 @@ def chosen(words: Sequence[str], sparse: bool = False) -> list[Effect]:
 
 
 def main() -> int:
-    """Make the tables."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     add_arguments(parser, seeds=5, first_seed=5001, developed=5001)
     parser.add_argument("--effects", nargs="+", default=[], metavar="WORDS", help="only those with one of these words")

@@ -78,7 +78,6 @@ ROWS = (
 
 
 def main() -> int:
-    """Run the rows, print and write the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--row", action="append", choices=[row.name for row in ROWS], help="only this one; repeatable")
     comparing.add_arguments(parser, seeds=20, first_seed=1001)
@@ -118,7 +117,6 @@ def known_and_true(simulator: EmbeddedSimulator) -> tuple[np.ndarray, Plane]:
 
 
 def compare(row: Row, seed: int) -> dict:
-    """Return the errors of all methods on one recording."""
     recording = recording_of(row.scene, seed)
     right_to_left, settings = recording.right_to_left, FloorSettings(sensor=recording.sensor)
     if row.alignment_error:
@@ -134,7 +132,6 @@ def compare(row: Row, seed: int) -> dict:
 
 
 def compared(truth: Plane, found: dict[str, tuple[FloorResult, float]]) -> dict:
-    """Return a run of what `comparing.solved` has found."""
     return {
         "errors": {
             column: errors(result.plane, truth) | {"cpu_s": seconds} for column, (result, seconds) in found.items()
@@ -148,7 +145,6 @@ def compared(truth: Plane, found: dict[str, tuple[FloorResult, float]]) -> dict:
 
 
 def compare_under(effect: comparing.Effect, seed: int) -> dict:
-    """Return the errors of both methods on one recording of lidars with an effect."""
     recording, start = comparing.Recording(effect, seed), comparing.aligned(effect, seed)
     left = recording.simulator.base_from_lidar("left", nominal=True)
     aligned, published = (start[name][0] for name in ("ours", "published"))

@@ -132,7 +132,6 @@ class Problem:
         return basis @ np.linalg.inv(basis.T @ information @ basis + np.diag(prior)) @ basis.T
 
     def quantities(self) -> list[Quantity]:
-        """Return what is of interest, in the order of the picture."""
         size, (left, right) = self.unknowns.size, self.unknowns.units
         poses, floor = np.zeros((12, size)), np.zeros((3, size))
         poses[:, :12] = np.eye(12)

@@ -121,7 +121,6 @@ def manipulator(folder: Path) -> str:
 
 
 def main() -> None:
-    """Print a table: a row for each pair and view."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=8)
     parser.add_argument("--first", type=int, default=21)

@@ -91,7 +91,6 @@ def misplaced(surface: Surface, twist: np.ndarray) -> Surface:
 def joints_off(
     robot: MountedRobot, random: np.random.Generator, distance: float, angle: float, by: str
 ) -> dict[str, PoseError]:
-    """Return errors of the joints that hold links."""
     held = [link for link in robot.surfaces if link not in ("base_link", "head_link")] if distance or angle else []
     twists = {link: random_twist(random, distance, angle, by).tolist() for link in held}
     return {robot.model.parent_joint(link).name: PoseError(tuple(t[:3]), tuple(t[3:])) for link, t in twists.items()}
@@ -117,7 +116,6 @@ def optimum(result: MountsResult, robot: MountedRobot, settings: MountSettings, 
 
 
 def run_trial(seed: int, args: argparse.Namespace) -> Trial:
-    """Simulate and calibrate one seed."""
     random = np.random.default_rng(seed)
     pose_errors = [PoseError.drawn(random, 1e-3 * args.start_mm, np.radians(args.start_deg)) for _ in SIDES]
     sensor = dataclasses.replace(load_sensor(args.sensor), range_noise=args.noise)
@@ -252,7 +250,6 @@ def summary(trials: list[Trial]) -> dict[str, float]:
 
 
 def main() -> int:
-    """Run the trials and print them."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
     add("--seeds", type=int, default=5)

@@ -139,7 +139,6 @@ def share(units: list[dict]) -> float:
 
 
 def summary(title: str, units: list[dict]) -> str:
-    """Return a table as Markdown."""
     lines = [
         f"{title}: {len(units)} units.", "",
         "| parameter | determined | within 3 standard deviations | NEES | standard deviation, share of the prior's |",

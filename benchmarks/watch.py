@@ -65,7 +65,6 @@ def simulator(world: str, sensor: str, errors: dict = ERRORS, number: int = 0) -
 
 
 def errors_of(number: int) -> dict:
-    """Return the errors of the lidars of a robot."""
     random = np.random.default_rng(number)
     return {
         f"lidar_{side}_error": {
@@ -101,7 +100,6 @@ def calibrated(robot: EmbeddedSimulator, folder: Path) -> tuple[CalibrationFile,
 
 
 def drawn_room(random: np.random.Generator, folder: Path) -> str:
-    """Return the world of a room that is drawn."""
     room = Room(
         length=random.uniform(4, 9), width=random.uniform(3.5, 7), furniture=int(random.integers(2, 12)),
         x=random.uniform(-1, 1), y=random.uniform(-1, 1), yaw=random.uniform(-3, 3), wall_rms=0.003, floor_rms=0.001,
@@ -218,7 +216,6 @@ class Drawn:
 
 
 def false_alarms(found: dict[str, np.ndarray], factor: float, months: int) -> float:
-    """Return how many false alarms a month there are."""
     looks, alarms = int(30 * 86400 / PERIOD), 0
     for month in range(months):
         watch, robot, alarmed = DriftMonitor(PERIOD), Drawn(found, factor, month), False

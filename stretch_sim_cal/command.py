@@ -53,7 +53,6 @@ def listed(values: Sequence[float], digits: int) -> str:
 
 
 def enumerated(words: Sequence[str]) -> str:
-    """Return words as "a, b and c"."""
     return " and ".join(filter(None, (", ".join(words[:-1]), words[-1])))
 
 

@@ -59,7 +59,6 @@ def of(kind: Any, bounds: Bounds = Bounds()) -> Schema:
 
 
 def any_of(*kinds: Any) -> Schema:
-    """Return the schema of what one of these types or schemas accepts."""
     return {"anyOf": [of(kind) for kind in kinds]}
 
 

@@ -58,7 +58,6 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def _asked(node: Any) -> dict[str, Any]:
-    """Return the keywords of a test's marker."""
     marker = node.get_closest_marker(MARKER)
     return {} if marker is None else dict(marker.kwargs)
 
@@ -188,7 +187,6 @@ def _file_name(nodeid: str) -> str:
 
 
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
-    """Collect YAML files that are scenarios."""
     if file_path.suffix not in (".yaml", ".yml"):
         return None
     with contextlib.suppress(OSError, UnicodeDecodeError):
@@ -198,8 +196,6 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Col
 
 
 class ScenarioFile(pytest.File):
-    """A file with one scenario."""
-
     def collect(self) -> Iterator[pytest.Item]:
         yield ScenarioItem.from_parent(self, name=self.path.stem)
 

@@ -296,11 +296,9 @@ class TaperedCapsule(Shape):
 
     @property
     def larger(self) -> tuple[float, float, float]:
-        """The larger disc."""
         return (self.x1, self.y1, self.r1) if self.r1 >= self.r2 else (self.x2, self.y2, self.r2)
 
     def swapped(self) -> "TaperedCapsule":
-        """Return this same capsule with its ends exchanged."""
         return TaperedCapsule(self.x2, self.y2, self.r2, self.x1, self.y1, self.r1)
 
     def like(self, other: "TaperedCapsule") -> "TaperedCapsule":
