@@ -23,7 +23,6 @@ from cramer_rao import alignment_bound
 from watch import ERRORS
 
 from stretch_sim_cal import command
-from stretch_sim_cal.calibration.alignment.planes import PlaneAlignment
 from stretch_sim_cal.calibration.methods import alignment_method
 from stretch_sim_cal.calibration.published import PublishedAlignment
 from stretch_sim_cal.calibration.results import AlignmentResult
@@ -201,8 +200,7 @@ def another_place(sensor: str, seed: int, frames: int = 10) -> None:
     for world in ("furnished_room", "surfaces", "tables", "uneven"):
         mapping = {"world": world, "sensor": sensor, "seed": seed, **ERRORS}
         robot = EmbeddedSimulator(SimulationSetup.from_mapping(mapping, source="benchmark"))
-        left, right = (robot.base_from_lidar(side, nominal=True) for side in SIDES)
-        method = PlaneAlignment(inverse(left) @ right, AlignmentSettings(base_from_left=left, sensor=robot.sensor))
+        method = comparing.described(robot, robot.sensor)
         before, _ = solved({"": method}, robot.recorded_pairs(frames))[""]
         predicted = method.another_place().gain
         robot.move_base(from_xyz_rpy([0.0, 0.0, 0.0], [0.0, 0.0, np.pi / 2]))

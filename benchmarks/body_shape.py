@@ -26,13 +26,10 @@ from scipy.optimize import minimize
 
 from stretch_sim_cal import command
 from stretch_sim_cal.calibration.body.model import load_body_shape_model
-from stretch_sim_cal.calibration.methods import alignment_method
 from stretch_sim_cal.calibration.observations import Observations
-from stretch_sim_cal.calibration.settings import AlignmentSettings
 from stretch_sim_cal.commands.fit_body_shape import main as fit_body_shape_model
 from stretch_sim_cal.geometry.points import convex_hull
 from stretch_sim_cal.geometry.shapes import TaperedCapsule, capsule_area
-from stretch_sim_cal.geometry.transforms import SIDES, inverse
 from stretch_sim_cal.harness.simulated_dataset import BodyDatasetRecorder
 from stretch_sim_cal.recording.dataset import JOINTS, read_dataset
 from stretch_sim_cal.sensor.sensor import DEFAULT_SENSOR
@@ -68,11 +65,7 @@ def trial(seed: int, sensor: str, kind: str) -> dict[str, float]:
 def compare_under(effect: comparing.Effect, seed: int) -> dict:
     """Return protrusion and area of both fits to what lidars with an effect see of the robot; their errors are taken
     out as far as an alignment of the same lidars in a furnished room knows them."""
-    room = comparing.Recording(effect, seed)
-    left, right = (room.simulator.base_from_lidar(device, nominal=True) for device in SIDES)
-    settings = AlignmentSettings(base_from_left=left, sensor=room.sensor)
-    alignment = alignment_method()(inverse(left) @ right, settings)
-    aligned, _ = comparing.solved({"ours": alignment}, room.pairs(comparing.ALIGNMENT_FRAMES))["ours"]
+    aligned, _ = comparing.aligned(effect, seed)["ours"]
     simulator = comparing.Recording(effect, seed, world="empty_hall").simulator
     found = figures(simulator, "random", np.random.default_rng(seed), aligned.observations)
     errors = {

@@ -18,7 +18,7 @@ from stretch_sim_cal.calibration.methods import alignment_method
 from stretch_sim_cal.calibration.settings import AlignmentSettings
 from stretch_sim_cal.files import write_text
 from stretch_sim_cal.geometry.transforms import SIDES, error, inverse
-from stretch_sim_cal.sensor.sensor import load_sensor
+from stretch_sim_cal.sensor.sensor import Sensor, load_sensor
 from stretch_sim_cal.sensor.unit import ErrorModel
 from stretch_sim_cal.sensor.unit_file import write_simulated_unit
 from stretch_sim_cal.simulation.embedded import EmbeddedSimulator
@@ -92,11 +92,15 @@ def aligned(effect: Effect, seed: int) -> dict[str, tuple[Any, float]]:
     """Return what ours and the published method answer to the first pairs of a recording, as `solved` has it. All that
     comes after the alignment starts from these."""
     recording = Recording(effect, seed)
-    left, right = (recording.simulator.base_from_lidar(device, nominal=True) for device in SIDES)
-    settings = {"ours": AlignmentSettings(base_from_left=left, sensor=recording.sensor), "published": None}
-    names = {"ours": "planes", "published": "published"}
-    methods = {key: alignment_method(names[key])(inverse(left) @ right, settings[key]) for key in names}
+    methods = {"ours": described(recording.simulator, recording.sensor), "published": described(recording.simulator)}
     return solved(methods, recording.pairs(ALIGNMENT_FRAMES))
+
+
+def described(simulator: EmbeddedSimulator, sensor: Sensor | None = None) -> Any:
+    """Return our alignment method as description and sensor file have a robot; without a sensor the published one."""
+    left, right = (simulator.base_from_lidar(device, nominal=True) for device in SIDES)
+    settings = None if sensor is None else AlignmentSettings(base_from_left=left, sensor=sensor)
+    return alignment_method("published" if sensor is None else "planes")(inverse(left) @ right, settings)
 
 
 def solved(methods: Mapping[str, Any], pairs: Iterable[tuple[np.ndarray, np.ndarray]]) -> dict[str, tuple[Any, float]]:

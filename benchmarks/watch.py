@@ -15,12 +15,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+from comparing import described, solved
+from floor import known_and_true
 
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile
-from stretch_sim_cal.calibration.methods import alignment_method, floor_method
+from stretch_sim_cal.calibration.methods import floor_method
 from stretch_sim_cal.calibration.mounts.robot import MountedRobot
 from stretch_sim_cal.calibration.observations import path_beside
-from stretch_sim_cal.calibration.settings import AlignmentSettings, FloorSettings
+from stretch_sim_cal.calibration.settings import FloorSettings
 from stretch_sim_cal.calibration.verification import reestimate
 from stretch_sim_cal.calibration.watch import (
     ANGLE,
@@ -33,10 +35,8 @@ from stretch_sim_cal.calibration.watch import (
     vectors_of,
 )
 from stretch_sim_cal.files import write_atomic
-from stretch_sim_cal.geometry.transforms import SIDES, inverse
+from stretch_sim_cal.geometry.transforms import SIDES
 from stretch_sim_cal.robot.description import parse_urdf
-from stretch_sim_cal.robot.kinematics import link_transform
-from stretch_sim_cal.robot.profile import stretch_profile
 from stretch_sim_cal.sensor.points import coordinates
 from stretch_sim_cal.simulation.embedded import EmbeddedSimulator
 from stretch_sim_cal.simulation.rooms import Room, write_room
@@ -80,19 +80,11 @@ def pushed(errors: dict) -> dict:
 
 def calibrated(robot: EmbeddedSimulator, folder: Path) -> tuple[CalibrationFile, np.ndarray, np.ndarray]:
     """Return the calibration of a robot, where its left lidar is described, and footprint_from_base."""
-    left, right = (robot.base_from_lidar(side, nominal=True) for side in SIDES)
-    profile = stretch_profile()
-    footprint = link_transform(parse_urdf(robot.nominal_description), {}, profile.base_frame, profile.footprint_frame)
-    method = alignment_method()(inverse(left) @ right, AlignmentSettings(base_from_left=left, sensor=robot.sensor))
-    for pair in robot.recorded_pairs(20):
-        method.add(*pair)
-    aligned = method.solve()
-    found = floor_method()(
-        left, aligned.right_to_left, footprint, FloorSettings(sensor=robot.sensor, observations=aligned.known)
-    )
-    for pair in robot.recorded_pairs(10, 20):
-        found.add(*pair)
-    floor = found.solve()
+    left, (footprint, _) = robot.base_from_lidar("left", nominal=True), known_and_true(robot)
+    aligned, _ = solved({"": described(robot, robot.sensor)}, robot.recorded_pairs(20))[""]
+    settings = FloorSettings(sensor=robot.sensor, observations=aligned.known)
+    method = floor_method()(left, aligned.right_to_left, footprint, settings)
+    floor, _ = solved({"": method}, robot.recorded_pairs(10, 20))[""]
     path = folder / "calibration.yaml"
     CalibrationFile().with_alignment(aligned, "robot").with_floor(floor, "robot", base_from_left=left).save(path)
     write_atomic(path_beside(path), replace(aligned.observations, floor=floor.by_units).write)
