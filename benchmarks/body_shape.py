@@ -178,14 +178,13 @@ def main() -> int:
         print(
             f"seed {seed}: ours {r['ours_mm']:.2f} mm at grid points, {r['between_mm']:.2f} mm between, area ratio "
             f"{r['ours_ratio']:.3f}, {r['seconds']:.1f} s; published {r['published_mm']:.1f} mm, area ratio "
-            f"{r['published_ratio']:.3f} (median {r['published_median_ratio']:.3f})",
-            flush=True,
-        )
+            f"{r['published_ratio']:.3f} (median {r['published_median_ratio']:.3f})", flush=True,
+        )  # fmt: skip
+    keys = ("ours_mm", "between_mm", "ours_ratio", "published_mm", "published_ratio")
+    worst = {key: max(result[key] for result in results) for key in keys}
     print(
-        f"worst of {len(results)}: ours {max(r['ours_mm'] for r in results):.2f} mm, between "
-        f"{max(r['between_mm'] for r in results):.2f} mm, ratio {max(r['ours_ratio'] for r in results):.3f}; "
-        f"published {max(r['published_mm'] for r in results):.1f} mm, ratio "
-        f"{max(r['published_ratio'] for r in results):.3f}"
+        "worst of {}: ours {ours_mm:.2f} mm, between {between_mm:.2f} mm, ratio {ours_ratio:.3f}; published "
+        "{published_mm:.1f} mm, ratio {published_ratio:.3f}".format(len(results), **worst)
     )
     return 0
 

@@ -96,7 +96,7 @@ def main() -> None:
     parts = {"scan": scan, "zones": zones, "startup": startup}
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
-        "parts", nargs="*", metavar="PART", default=list(parts), help="scan, zones, startup; default: all"
+        "parts", nargs="*", metavar="PART", default=list(parts), help=f"{', '.join(parts)}; default: all"
     )
     parser.add_argument("--runs", type=int, default=20, help="default: %(default)s; of programs at most 5")
     args = parser.parse_args()
