@@ -16,25 +16,13 @@ import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
+import comparing
 import numpy as np
-from comparing import (
-    ALIGNMENT_FRAMES,
-    Comparison,
-    Effect,
-    Recording,
-    add_arguments,
-    aligned,
-    mount_errors,
-    pose_errors,
-    run,
-    seeds_of,
-    solved,
-)
+from comparing import ALIGNMENT_FRAMES, Comparison, Effect, Recording, solved
 from cramer_rao import alignment_bound
 from watch import ERRORS
 
 from stretch_sim_cal import command
-from stretch_sim_cal.calibration.alignment.planes import PlaneAlignment
 from stretch_sim_cal.calibration.methods import alignment_method
 from stretch_sim_cal.calibration.published import PublishedAlignment
 from stretch_sim_cal.calibration.results import AlignmentResult
@@ -44,6 +32,7 @@ from stretch_sim_cal.sensor.sensor import DEFAULT_SENSOR, load_sensor
 from stretch_sim_cal.sensor.unit import UnitSpread
 from stretch_sim_cal.simulation.embedded import EmbeddedSimulator, xyz
 from stretch_sim_cal.simulation.setup import SimulationSetup
+from stretch_sim_cal.truth import nees
 
 
 @dataclass(frozen=True)
@@ -84,13 +73,12 @@ HOPELESS = (
     Row("open field", world="open_field"),
     Row("round room", world="round_room"),
 )
-QUANTITIES = {"translation_mm": "translation, mm", "rotation_deg": "rotation, deg", "cpu_s": "CPU, s"}
+QUANTITIES = comparing.POSE | {"cpu_s": "CPU, s"}
 TARGETS = {"translation_mm": (0.15, 0.4), "rotation_deg": (0.003, 0.008)}
 QUICK = ("furnished room", "furnished room, 5 frames", "tables, platform")
 
 
 def main() -> int:
-    """Run the rows, print and write the tables."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="three seeds, and only the first few kinds of rows")
     names = [row.name for row in (*ROWS, *HOPELESS)]
@@ -98,7 +86,7 @@ def main() -> int:
     parser.add_argument("--no-memory", action="store_true", help="do not measure memory, which takes 220 frames")
     parser.add_argument("--memory", type=int, metavar="FRAMES", help="only print this process's peak memory in MB")
     parser.add_argument("--another-place", metavar="SENSOR", help="only print what a further standing place would gain")
-    add_arguments(parser, seeds=20, first_seed=1001)
+    comparing.add_arguments(parser, seeds=20, first_seed=1001)
     args = parser.parse_args()
     if args.another_place:
         another_place(args.another_place, args.first_seed)
@@ -107,13 +95,13 @@ def main() -> int:
         print(peak_memory(args.memory))
         return 0
     names = args.row or (QUICK if args.quick else names)
-    seeds = seeds_of(args)[:3] if args.quick else seeds_of(args)
+    seeds = comparing.seeds_of(args)[: 3 if args.quick else None]
     if rows := [row for row in ROWS if row.name in names]:
-        run([Comparison("alignment", compare, QUANTITIES, 0.95, TARGETS)], rows, seeds, args.out)
+        comparing.run([Comparison("alignment", compare, QUANTITIES, 0.95, TARGETS)], rows, seeds, args.out)
     if hopeless := [row for row in HOPELESS if row.name in names or args.quick]:
         few = seeds[: max(len(seeds) // 4, 1)]
         print()
-        run([Comparison("alignment_refused", compare, QUANTITIES)], hopeless, few, args.out)
+        comparing.run([Comparison("alignment_refused", compare, QUANTITIES)], hopeless, few, args.out)
     if not args.no_memory:
         print("\n" + memory_line((20,) if args.quick else (20, 200)))
     return 0
@@ -122,7 +110,7 @@ def main() -> int:
 def compare(row: Row, seed: int) -> dict:
     """Return the errors of both methods on one simulated recording; none of ours if it refuses."""
     random = np.random.default_rng(seed)
-    setup = SimulationSetup(row.world, row.sensor, seed, *mount_errors(random))
+    setup = SimulationSetup(row.world, row.sensor, seed, *comparing.mount_errors(random))
     simulator = EmbeddedSimulator(setup, replace(load_sensor(row.sensor), range_noise=row.range_noise))
     truth = inverse(simulator.base_from_lidar("left")) @ simulator.base_from_lidar("right")
     base_from_left = simulator.base_from_lidar("left", nominal=True)
@@ -131,10 +119,8 @@ def compare(row: Row, seed: int) -> dict:
     if row.anywhere:
         x, y = random.uniform(-0.5, 0.5, 2)
         simulator.move_base(from_xyz_rpy((x, y, 0.0), (0.0, 0.0, random.uniform(-np.pi, np.pi))))
-    biases = (
-        random.normal(size=(2, simulator.sensor.num_channels)) * row.biases[0]
-        + random.normal(size=(2, 1)) * row.biases[1]
-    )
+    biases = random.normal(size=(2, simulator.sensor.num_channels)) * row.biases[0]
+    biases = biases + random.normal(size=(2, 1)) * row.biases[1]
     # The sensor as it is: ideal, but for the biases.
     spread = UnitSpread(channel_range=row.biases[0], range_offset=row.biases[1])
     settings = AlignmentSettings(base_from_left=base_from_left, sensor=replace(simulator.sensor, spread=spread))
@@ -146,20 +132,17 @@ def compare(row: Row, seed: int) -> dict:
 
 
 def compared(truth: np.ndarray, found: Mapping[str, tuple[AlignmentResult, float]]) -> dict:
-    """Return a run of what `solved` has found."""
     judged: dict[str, dict] = {"errors": {}, "nees": {}, "refusals": {}}
     for name, (result, seconds) in found.items():
-        judged["errors"][name] = pose_errors(truth, result.right_to_left) | {"cpu_s": seconds}
+        judged["errors"][name] = comparing.pose_errors(truth, result.right_to_left) | {"cpu_s": seconds}
         judged["refusals"][name] = result.refusals
         if np.isfinite(result.covariance).all():
-            twist = log(truth @ inverse(result.right_to_left))
-            judged["nees"][name] = float(twist @ np.linalg.solve(result.covariance, twist)) / 6
+            judged["nees"][name] = nees(log(truth @ inverse(result.right_to_left)), result.covariance)
     return judged
 
 
 def compare_under(effect: Effect, seed: int) -> dict:
-    """Return the errors of both methods on one recording of lidars with an effect."""
-    recording, found = Recording(effect, seed), aligned(effect, seed)
+    recording, found = Recording(effect, seed), comparing.aligned(effect, seed)
     ours, bounds = found["ours"][0], (alignment_bound(recording, ALIGNMENT_FRAMES, whole) for whole in (False, True))
     return compared(recording.right_to_left, found) | {
         "standard_deviations": np.sqrt(np.diag(ours.covariance)).tolist(),
@@ -171,9 +154,7 @@ def compare_under(effect: Effect, seed: int) -> dict:
     }
 
 
-EFFECTS_TABLE = Comparison(
-    "alignment_effects", compare_under, {"translation_mm": "translation, mm", "rotation_deg": "rotation, deg"}
-)
+EFFECTS_TABLE = Comparison("alignment_effects", compare_under, comparing.POSE)
 
 
 def rms(covariance: np.ndarray) -> float:
@@ -190,11 +171,10 @@ def clouds(simulator: EmbeddedSimulator, count: int, biases: np.ndarray) -> Iter
     """Yield pairs of clouds (N, 3), the ranges too long by `biases` (2, channels) in m."""
     for tick in range(count):
         pair = []
-        for side, name in enumerate(("left", "right")):
+        for name, own in zip(SIDES, biases, strict=True):
             scan = simulator.scan(name, tick)
             points = xyz(scan)
-            longer = biases[side, scan["ring"]] / np.linalg.norm(points, axis=1)
-            pair.append(points * (1.0 + longer[:, None]))
+            pair.append(points * (1.0 + own[scan["ring"]] / np.linalg.norm(points, axis=1))[:, None])
         yield tuple(pair)
 
 
@@ -210,9 +190,8 @@ def memory_line(counts: tuple[int, ...]) -> str:
     """Return a sentence about the peak memory of a process of its own per number of frames."""
     script = [sys.executable, __file__, "--memory"]
     found = [(count, subprocess.check_output([*script, str(count)], text=True).strip()) for count in counts]
-    return (
-        "Peak memory, simulator and libraries included: " + ", ".join(f"{mb} MB ({n} frames)" for n, mb in found) + "."
-    )
+    shown = ", ".join(f"{mb} MB ({n} frames)" for n, mb in found)
+    return f"Peak memory, simulator and libraries included: {shown}."
 
 
 def another_place(sensor: str, seed: int, frames: int = 10) -> None:
@@ -221,8 +200,7 @@ def another_place(sensor: str, seed: int, frames: int = 10) -> None:
     for world in ("furnished_room", "surfaces", "tables", "uneven"):
         mapping = {"world": world, "sensor": sensor, "seed": seed, **ERRORS}
         robot = EmbeddedSimulator(SimulationSetup.from_mapping(mapping, source="benchmark"))
-        left, right = (robot.base_from_lidar(side, nominal=True) for side in SIDES)
-        method = PlaneAlignment(inverse(left) @ right, AlignmentSettings(base_from_left=left, sensor=robot.sensor))
+        method = comparing.described(robot, robot.sensor)
         before, _ = solved({"": method}, robot.recorded_pairs(frames))[""]
         predicted = method.another_place().gain
         robot.move_base(from_xyz_rpy([0.0, 0.0, 0.0], [0.0, 0.0, np.pi / 2]))

@@ -26,13 +26,10 @@ from scipy.optimize import minimize
 
 from stretch_sim_cal import command
 from stretch_sim_cal.calibration.body.model import load_body_shape_model
-from stretch_sim_cal.calibration.methods import alignment_method
 from stretch_sim_cal.calibration.observations import Observations
-from stretch_sim_cal.calibration.settings import AlignmentSettings
 from stretch_sim_cal.commands.fit_body_shape import main as fit_body_shape_model
 from stretch_sim_cal.geometry.points import convex_hull
 from stretch_sim_cal.geometry.shapes import TaperedCapsule, capsule_area
-from stretch_sim_cal.geometry.transforms import SIDES, inverse
 from stretch_sim_cal.harness.simulated_dataset import BodyDatasetRecorder
 from stretch_sim_cal.recording.dataset import JOINTS, read_dataset
 from stretch_sim_cal.sensor.sensor import DEFAULT_SENSOR
@@ -51,15 +48,11 @@ def grid(random: np.random.Generator, kind: str = "random") -> tuple[np.ndarray,
         return np.linspace(0.0, 0.52, 4), np.linspace(-1.1, 3.1, 4), np.array([0.5])
     arms = np.sort(random.uniform(0.0, 0.52, size=4))
     yaw = random.uniform(-0.8, 1.0)
-    return (
-        arms,
-        np.array([yaw, yaw + random.uniform(0.6, 1.4)]),
-        np.array([random.uniform(0.3, 0.5), random.uniform(0.7, 1.1)]),
-    )
+    yaws = np.array([yaw, yaw + random.uniform(0.6, 1.4)])
+    return arms, yaws, np.array([random.uniform(0.3, 0.5), random.uniform(0.7, 1.1)])
 
 
 def trial(seed: int, sensor: str, kind: str) -> dict[str, float]:
-    """Return the figures of one dataset, as `figures` has them."""
     random = np.random.default_rng(seed)
     off = PoseError(tuple(random.normal(0, 0.002, 3)), tuple(random.normal(0, np.deg2rad(0.3), 3)))
     simulator = EmbeddedSimulator(SimulationSetup(world="empty_hall", sensor=sensor, seed=seed, lidar_left_error=off))
@@ -72,11 +65,7 @@ def trial(seed: int, sensor: str, kind: str) -> dict[str, float]:
 def compare_under(effect: comparing.Effect, seed: int) -> dict:
     """Return protrusion and area of both fits to what lidars with an effect see of the robot; their errors are taken
     out as far as an alignment of the same lidars in a furnished room knows them."""
-    room = comparing.Recording(effect, seed)
-    left, right = (room.simulator.base_from_lidar(device, nominal=True) for device in SIDES)
-    settings = AlignmentSettings(base_from_left=left, sensor=room.sensor)
-    alignment = alignment_method()(inverse(left) @ right, settings)
-    aligned, _ = comparing.solved({"ours": alignment}, room.pairs(comparing.ALIGNMENT_FRAMES))["ours"]
+    aligned, _ = comparing.aligned(effect, seed)["ours"]
     simulator = comparing.Recording(effect, seed, world="empty_hall").simulator
     found = figures(simulator, "random", np.random.default_rng(seed), aligned.observations)
     errors = {
@@ -137,11 +126,9 @@ def figures(
 
 
 def published_capsule(points: np.ndarray) -> TaperedCapsule | None:
-    """Return the body shape for returns (N, 3) in base_footprint; None if fewer than 5 cells have hits enough.
-
-    The lower corners of the cells are taken as points; the capsule is sought by SLSQP from one start (two discs along
-    the longer side of the bounding box), which is also the answer if the solver fails.
-    """
+    """Return the body shape for returns (N, 3) in base_footprint; None if fewer than 5 cells have hits enough. The
+    lower corners of the cells are taken as points; the capsule is sought by SLSQP from one start (two discs along the
+    longer side of the bounding box), which is also the answer if the solver fails."""
     inside = points[((points > LOW) & (points < HIGH)).all(axis=1), :2]
     cells, hits = np.unique(np.floor((inside - LOW[:2]) / CELL).astype(int), axis=0, return_counts=True)
     cells = cells[hits >= HITS]
@@ -159,13 +146,10 @@ def _fitted(corners: np.ndarray) -> TaperedCapsule:
     radius = max(1e-3, 0.6 * size[1 - along])
     start = np.array([*first, radius, *second, radius])
     found = minimize(
-        lambda z: capsule_area(z)[0],
-        start,
-        bounds=[(None, None), (None, None), (1e-4, None)] * 2,
+        lambda z: capsule_area(z)[0], start, bounds=[(None, None), (None, None), (1e-4, None)] * 2,
         constraints={"type": "ineq", "fun": lambda z: _squared_slack(z, corners)},
-        method="SLSQP",
-        options={"ftol": 1e-6, "maxiter": 500},
-    )
+        method="SLSQP", options={"ftol": 1e-6, "maxiter": 500},
+    )  # fmt: skip
     return TaperedCapsule.from_vector(found.x if found.success else start)
 
 
@@ -181,7 +165,6 @@ def _squared_slack(z: np.ndarray, points: np.ndarray) -> np.ndarray:
 
 
 def main() -> int:
-    """Run the trials and print them."""
     parser = argparse.ArgumentParser(description="Body shape: ours beside the published fit, on simulated datasets.")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--first-seed", type=int, default=1)
@@ -195,14 +178,13 @@ def main() -> int:
         print(
             f"seed {seed}: ours {r['ours_mm']:.2f} mm at grid points, {r['between_mm']:.2f} mm between, area ratio "
             f"{r['ours_ratio']:.3f}, {r['seconds']:.1f} s; published {r['published_mm']:.1f} mm, area ratio "
-            f"{r['published_ratio']:.3f} (median {r['published_median_ratio']:.3f})",
-            flush=True,
-        )
+            f"{r['published_ratio']:.3f} (median {r['published_median_ratio']:.3f})", flush=True,
+        )  # fmt: skip
+    keys = ("ours_mm", "between_mm", "ours_ratio", "published_mm", "published_ratio")
+    worst = {key: max(result[key] for result in results) for key in keys}
     print(
-        f"worst of {len(results)}: ours {max(r['ours_mm'] for r in results):.2f} mm, between "
-        f"{max(r['between_mm'] for r in results):.2f} mm, ratio {max(r['ours_ratio'] for r in results):.3f}; "
-        f"published {max(r['published_mm'] for r in results):.1f} mm, ratio "
-        f"{max(r['published_ratio'] for r in results):.3f}"
+        "worst of {}: ours {ours_mm:.2f} mm, between {between_mm:.2f} mm, ratio {ours_ratio:.3f}; published "
+        "{published_mm:.1f} mm, ratio {published_ratio:.3f}".format(len(results), **worst)
     )
     return 0
 

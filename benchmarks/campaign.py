@@ -29,7 +29,6 @@ SLEEP = 1.0
 
 
 def slept(campaign: Campaign, index: int) -> dict:
-    """Take the time of a case, and do nothing."""
     time.sleep(SLEEP)
     return {"index": index, "status": "done", "alignment.accepted": True, "seconds": SLEEP}
 
@@ -52,7 +51,6 @@ def timed(campaign: Campaign, count: int, client: Client, work=engine.compute) -
 
 
 def main() -> int:
-    """Measure and print the tables."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--cases", type=int, default=16)
     parser.add_argument("--sensors", nargs="*", default=["jt128_sparse_real", "jt128"])

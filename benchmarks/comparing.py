@@ -27,6 +27,7 @@ from stretch_sim_cal.simulation.setup import BaseError, PoseError, SimulationSet
 ALIGNMENT_FRAMES = 20
 SMALLEST = 1e-5  # what is drawn for an error of zero
 COLOURS = ("tab:blue", "tab:orange", "tab:green")
+POSE = {"translation_mm": "translation, mm", "rotation_deg": "rotation, deg"}
 # Puts an effect into the parameters (n,) of a unit: (values, model, 0 for left and 1 for right, random numbers).
 Errors = Callable[[np.ndarray, ErrorModel, int, np.random.Generator], None]
 
@@ -68,28 +69,21 @@ class Recording:
 
     @property
     def right_to_left(self) -> np.ndarray:
-        """The true transform (4, 4)."""
         left, right = (self.simulator.base_from_lidar(device) for device in SIDES)
         return inverse(left) @ right
 
 
-@lru_cache
-def sensor_named(name: str) -> Sensor:
-    """Return a sensor file of `config/`, read once."""
-    return load_sensor(name)
+sensor_named = lru_cache(load_sensor)
 
 
 def _unit_files(effect: Effect, random: np.random.Generator, folder: Path) -> dict[str, Path]:
     """Write a unit of each lidar; none if the effect has none."""
-    if effect.errors is None:
-        return {}
     model = sensor_named(effect.simulated).error_model()
-    files = {}
-    for side, device in enumerate(SIDES):
+    files = {device: folder / f"{device}.yaml" for device in SIDES} if effect.errors else {}
+    for side, file in enumerate(files.values()):
         values = np.zeros(model.size)
         effect.errors(values, model, side, random)
-        files[device] = folder / f"{device}.yaml"
-        write_simulated_unit(files[device], effect.simulated, model, values, driver=effect.driver)
+        write_simulated_unit(file, effect.simulated, model, values, driver=effect.driver)
     return files
 
 
@@ -98,11 +92,15 @@ def aligned(effect: Effect, seed: int) -> dict[str, tuple[Any, float]]:
     """Return what ours and the published method answer to the first pairs of a recording, as `solved` has it. All that
     comes after the alignment starts from these."""
     recording = Recording(effect, seed)
-    left, right = (recording.simulator.base_from_lidar(device, nominal=True) for device in SIDES)
-    settings = {"ours": AlignmentSettings(base_from_left=left, sensor=recording.sensor), "published": None}
-    names = {"ours": "planes", "published": "published"}
-    methods = {key: alignment_method(names[key])(inverse(left) @ right, settings[key]) for key in names}
+    methods = {"ours": described(recording.simulator, recording.sensor), "published": described(recording.simulator)}
     return solved(methods, recording.pairs(ALIGNMENT_FRAMES))
+
+
+def described(simulator: EmbeddedSimulator, sensor: Sensor | None = None) -> Any:
+    """Return our alignment method as description and sensor file have a robot; without a sensor the published one."""
+    left, right = (simulator.base_from_lidar(device, nominal=True) for device in SIDES)
+    settings = None if sensor is None else AlignmentSettings(base_from_left=left, sensor=sensor)
+    return alignment_method("published" if sensor is None else "planes")(inverse(left) @ right, settings)
 
 
 def solved(methods: Mapping[str, Any], pairs: Iterable[tuple[np.ndarray, np.ndarray]]) -> dict[str, tuple[Any, float]]:
@@ -123,7 +121,6 @@ def solved(methods: Mapping[str, Any], pairs: Iterable[tuple[np.ndarray, np.ndar
 
 
 def pose_errors(truth: np.ndarray, estimate: np.ndarray) -> dict[str, float]:
-    """Return translation error in mm and rotation error in deg."""
     translation, rotation = error(truth, estimate)
     return {"translation_mm": 1e3 * translation, "rotation_deg": float(np.degrees(rotation))}
 
@@ -131,13 +128,11 @@ def pose_errors(truth: np.ndarray, estimate: np.ndarray) -> dict[str, float]:
 @dataclass(frozen=True)
 class Comparison:
     """A table: `compare` gives one run of a case (a row, by its `name`) and a seed, `quantities` say how its errors are
-    written, by their keys; beside the median stands the quantile `most`.
-
-    A run is a mapping of mappings by method, `ours` first: `errors` (none without a result) by the keys of
-    `quantities`, `nees` the normalised error squared over its degrees of freedom, `refusals` sentences. `bounds` are
-    two Cramer-Rao bounds of the errors (cramer_rao.py), if there are some. Of the quantities with `targets` (aimed at
-    for the median, and for the most) every single error is drawn.
-    """
+    written, by their keys; beside the median stands the quantile `most`. A run is a mapping of mappings by method,
+    `ours` first: `errors` (none without a result) by the keys of `quantities`, `nees` the normalised error squared over
+    its degrees of freedom, `refusals` sentences. `bounds` are two Cramer-Rao bounds of the errors (cramer_rao.py), if
+    there are some. Of the quantities with `targets` (aimed at for the median, and for the most) every single error is
+    drawn."""
 
     name: str
     compare: Callable[[Any, int], dict]
@@ -157,7 +152,6 @@ def add_arguments(parser: argparse.ArgumentParser, seeds: int, first_seed: int, 
 
 
 def seeds_of(args: argparse.Namespace) -> range:
-    """Return the seeds that the arguments ask for."""
     return range(args.first_seed, args.first_seed + args.seeds)
 
 
@@ -217,9 +211,8 @@ def table(results: dict[str, list[dict]], comparison: Comparison) -> str:
                 cells.append(" / ".join(f"{value:.{digits}f}" for value in both) or "-")
             if bounded:
                 squares = sum(run["errors"]["ours"][key] ** 2 for run in accepted)
-                ratios = [
-                    np.sqrt(squares / sum(run["bounds"][k][key] ** 2 for run in accepted)) for k in (0, 1) if accepted
-                ]
+                bounds = [sum(run["bounds"][k][key] ** 2 for run in accepted) for k in (0, 1) if accepted]
+                ratios = [np.sqrt(squares / bound) for bound in bounds]
                 cells.append(" / ".join(f"{ratio:.2f}" for ratio in ratios) or "-")
         for method in honest:
             values = [run["nees"][method] for run in runs if method in run["nees"] and not run["refusals"].get(method)]

@@ -38,14 +38,12 @@ AIMED_AT = {"--version": 0.15, "--help": 0.3}  # s
 
 
 def milliseconds(work: Callable[[], object]) -> float:
-    """Return the processor time that some work takes."""
     began = time.process_time()
     work()
     return 1e3 * (time.process_time() - began)
 
 
 def scan(runs: int) -> None:
-    """Print what a scan costs, by what is simulated."""
     real = load_sensor("jt128")
     single = dataclasses.replace(real, dual_return=False, zero_misses=False, beam_divergence=0.0)
     rows = [
@@ -79,7 +77,6 @@ def zones(runs: int) -> None:
 
 
 def startup(runs: int) -> None:
-    """Print what every program's `--help` costs."""
     print("| command | CPU s | aimed at |\n|---|---|---|")
     programs = [name for name in PROGRAMS if name != COMMAND.replace("-", "_")]
     for words in ([COMMAND, "--version"], [COMMAND, "--help"], *([name, "--help"] for name in programs)):
@@ -99,7 +96,7 @@ def main() -> None:
     parts = {"scan": scan, "zones": zones, "startup": startup}
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
-        "parts", nargs="*", metavar="PART", default=list(parts), help="scan, zones, startup; default: all"
+        "parts", nargs="*", metavar="PART", default=list(parts), help=f"{', '.join(parts)}; default: all"
     )
     parser.add_argument("--runs", type=int, default=20, help="default: %(default)s; of programs at most 5")
     args = parser.parse_args()

@@ -39,7 +39,8 @@ from stretch_sim_cal.calibration.room import FloorTrust, room_block
 from stretch_sim_cal.calibration.settings import AlignmentSettings
 from stretch_sim_cal.calibration.solver import Solver
 from stretch_sim_cal.calibration.wheel_odometry import Leg
-from stretch_sim_cal.geometry.transforms import adjoint, error, from_xyz_rpy, inverse
+from stretch_sim_cal.geometry.planes import floor_error
+from stretch_sim_cal.geometry.transforms import about_origin, adjoint, error, inverse
 from stretch_sim_cal.robot.profile import profile_called
 
 QUARTER = np.pi / 4
@@ -48,7 +49,6 @@ AHEAD = 0.05  # m: with --apart the first lidar sees what is ahead of this, the 
 
 
 def drive(robot: str | None) -> list[tuple[float, ...]]:
-    """Return where a robot drives to."""
     base = profile_called(robot).driven_base
     sideways = [(0.6, 0.6, 0), (0.6, 0.6, np.pi / 2)] if base.strafes else [(0.6, 0, np.pi / 2), (0.6, 0.6, np.pi / 2)]
     return [*SPIN, (0.6, 0, 0), *sideways, (0, 0, 0)]
@@ -94,7 +94,7 @@ def apart(sim: cal.Simulated) -> list[cal.simulated.Station]:
         seen = {}
         for number, (name, clouds) in enumerate(station.clouds.items()):
             pose, sign = sim.rig.base_from_lidar[name], -1.0 if number else 1.0
-            ahead = [np.stack([own[axis] for axis in "xyz"], axis=1) @ pose[0, :3] + pose[0, 3] for own in clouds]
+            ahead = [_points(own) @ pose[0, :3] + pose[0, 3] for own in clouds]
             seen[name] = [own[sign * x > AHEAD] for own, x in zip(clouds, ahead, strict=True)]
         stations.append(cal.simulated.Station(seen, station.odometry, station.world_from_footprint))
     return stations
@@ -111,21 +111,24 @@ def standing(sim: cal.Simulated, stations: list[Any]) -> list[tuple[Any, ...]]:
         found = method.solve().right_to_left
         far, turned = error(sim.truth.transform(first, second), found)
         rows.append(("lidar to lidar", by, 1e3 * far, np.degrees(turned), None, True))
-    footprint = np.eye(4) if rig.footprint_from_base is None else rig.footprint_from_base
-    floor = PublishedFloor(rig.base_from_lidar[first], found, footprint)
+    floor = PublishedFloor(rig.base_from_lidar[first], found, footprint_of(rig))
     for both in pairs:
         floor.add(*both)
     result = floor.solve()
-    height, tilt = 1e3 * (result.plane.offset - sim.truth.floor.offset), result.plane.normal @ sim.truth.floor.normal
-    rows.append(("floor", "published", abs(height), np.degrees(np.arccos(min(tilt, 1.0))), None, result.accepted))
+    height, tilt = floor_error(sim.truth.floor, result.plane)
+    rows.append(("floor", "published", 1e3 * height, np.degrees(tilt), None, result.accepted))
     return rows
+
+
+def footprint_of(rig: cal.Rig) -> np.ndarray:
+    return np.eye(4) if rig.footprint_from_base is None else rig.footprint_from_base
 
 
 def plain(sim: cal.Simulated, stations: list[Any]) -> np.ndarray:
     """Return how far x, y, yaw (m, rad) of the first lidar against the wheels are from the truth by GICP and a
     hand-eye fit."""
     rig, first = sim.rig, sim.rig.names[0]
-    pose = (np.eye(4) if rig.footprint_from_base is None else rig.footprint_from_base) @ rig.base_from_lidar[first]
+    pose = footprint_of(rig) @ rig.base_from_lidar[first]
     moved, legs = [], []
     for before, after in zip(stations, stations[1:], strict=False):
         leg = Leg.along(np.vstack([before.odometry[-1], after.odometry]))
@@ -193,14 +196,14 @@ def bounds(sim: cal.Simulated, stations: list[Any]) -> dict[str, tuple[float, fl
     rad."""
     rig, names = sim.rig, sim.rig.names
     lidars = {name: DescribedLidar(pose, rig.sensors[name]) for name, pose in rig.base_from_lidar.items()}
-    true = TrueDrive(lidars, np.eye(4) if rig.footprint_from_base is None else rig.footprint_from_base, None, rig.body)
+    true = TrueDrive(lidars, footprint_of(rig), None, rig.body)
     for station in stations:
         true.new_station(station.odometry)
         for together in zip(*(station.clouds[name] for name in names), strict=True):
             true.add(dict(zip(names, together, strict=True)))
     covariance, scales = true.covariance(sim, stations)
     pose = sim.truth.footprint_from_lidar[names[0]]
-    over_lidar = adjoint(from_xyz_rpy(-pose[:3, 3], (0.0, 0.0, 0.0)))
+    over_lidar = about_origin(pose)
     planar = over_lidar @ covariance[:6, :6] @ over_lidar.T
     found = {
         "floor": (planar[2, 2], np.trace(planar[3:5, 3:5])),
@@ -227,22 +230,20 @@ def odometry(sim: cal.Simulated, wheels: Any) -> tuple[float, float, float]:
 
 
 def main() -> None:
-    """Print a table: what is found, by which data."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seeds", type=int, default=8)
-    parser.add_argument("--first-seed", type=int, default=101)
-    parser.add_argument("--robot")
-    parser.add_argument("--world", default="furnished_room")
-    parser.add_argument("--sensor", default="jt128_sparse_real")
-    parser.add_argument("--frames", type=int, default=5)
-    parser.add_argument("--apart", action="store_true", help="lidars that see nothing in common from one place")
-    parser.add_argument("--uneven", type=float, metavar="MM", help="floor, root mean square height")
-    parser.add_argument("--slip", type=float, default=1.0, help="times what is expected")
-    parser.add_argument("--continuous", action="store_true", help="compare scans on the move with stops")
-    parser.add_argument("--only-driving", action="store_true", help="neither standing still nor the plain way")
-    parser.add_argument(
-        "--rows", type=Path, help="file of what is found, a robot a line; robots in it are not run again"
-    )
+    add = parser.add_argument
+    add("--seeds", type=int, default=8)
+    add("--first-seed", type=int, default=101)
+    add("--robot")
+    add("--world", default="furnished_room")
+    add("--sensor", default="jt128_sparse_real")
+    add("--frames", type=int, default=5)
+    add("--apart", action="store_true", help="lidars that see nothing in common from one place")
+    add("--uneven", type=float, metavar="MM", help="floor, root mean square height")
+    add("--slip", type=float, default=1.0, help="times what is expected")
+    add("--continuous", action="store_true", help="compare scans on the move with stops")
+    add("--only-driving", action="store_true", help="neither standing still nor the plain way")
+    add("--rows", type=Path, help="file of what is found, a robot a line; robots in it are not run again")
     args = parser.parse_args()
     simulation: dict[str, Any] = {"odometry": {"slip_mm": 5.0 * args.slip, "slip_deg": 0.2 * args.slip}}
     if args.uneven:
@@ -285,7 +286,6 @@ def one_robot(sim: cal.Simulated, stations: list[Any], seed: int, bounded: bool,
 
 
 def rows_from(sim: cal.Simulated, found: Any, by: str) -> list[tuple[Any, ...]]:
-    """Return the rows of a result."""
     errors = found.errors(sim.truth)
     rows: list[tuple[Any, ...]] = [
         ("lidar to lidar", by, *off, found.alignment.accepted) for off in errors.pairs.values()
@@ -304,7 +304,6 @@ def rows_from(sim: cal.Simulated, found: Any, by: str) -> list[tuple[Any, ...]]:
 
 
 def table(robots: list[dict[str, Any]], title: str) -> list[str]:
-    """Return the lines of a table of what is found of robots."""
     bound = next((robot["bounds"] for robot in robots if robot["bounds"]), {})
     rows: dict[tuple[str, str], list[list[Any]]] = {}
     for what, by, *found in (row for robot in robots for row in robot["rows"]):

@@ -93,16 +93,14 @@ def chosen(words: Sequence[str], sparse: bool = False) -> list[Effect]:
     """Return the effects with one of the words in their name, all without words, of full or `sparse` lidars."""
     found = [effect for effect in EFFECTS if not words or any(word in effect.name for word in words)]
     if not found:
-        raise InputError(
-            f"--effects {' '.join(words)}: no such effect; there are: {'; '.join(e.name for e in EFFECTS)}"
-        )
-    if sparse:
-        found = [replace(effect, simulated=SPARSE[effect.simulated], like=SPARSE[effect.like]) for effect in found]
-    return found
+        known = "; ".join(effect.name for effect in EFFECTS)
+        raise InputError(f"--effects {' '.join(words)}: no such effect; there are: {known}")
+    if not sparse:
+        return found
+    return [replace(effect, simulated=SPARSE[effect.simulated], like=SPARSE[effect.like]) for effect in found]
 
 
 def main() -> int:
-    """Make the tables."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     add_arguments(parser, seeds=5, first_seed=5001, developed=5001)
     parser.add_argument("--effects", nargs="+", default=[], metavar="WORDS", help="only those with one of these words")

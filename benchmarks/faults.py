@@ -21,8 +21,8 @@ from pathlib import Path
 
 import numpy as np
 from comparing import Effect, Recording
+from edited_clouds import FRAMES, Case, ranges_of
 from edits import EDITS
-from edits_of_returns import FRAMES, Case, ranges_of
 from real_data import GUESSES, NO_BODY, displaced, recordings, turned
 from recordings import Recorded
 from stage import LIMIT, Stage

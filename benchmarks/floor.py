@@ -25,7 +25,7 @@ from stretch_sim_cal.calibration.methods import floor_method
 from stretch_sim_cal.calibration.observations import Observations
 from stretch_sim_cal.calibration.results import FloorResult
 from stretch_sim_cal.calibration.settings import FloorSettings
-from stretch_sim_cal.geometry.planes import Plane, floor_error
+from stretch_sim_cal.geometry.planes import Plane, floor_between, floor_error
 from stretch_sim_cal.geometry.transforms import exp, from_xyz_rpy, inverse
 from stretch_sim_cal.robot.description import parse_urdf
 from stretch_sim_cal.robot.kinematics import link_transform
@@ -34,13 +34,14 @@ from stretch_sim_cal.sensor.sensor import DEFAULT_SENSOR, load_sensor
 from stretch_sim_cal.simulation import solids
 from stretch_sim_cal.simulation.embedded import EmbeddedSimulator
 from stretch_sim_cal.simulation.setup import BaseError, SimulationSetup
+from stretch_sim_cal.truth import nees
 
 # What a good alignment leaves behind, one sigma: m and rad.
 ALIGNMENT_STD = np.array([1e-4] * 3 + [np.radians(0.003)] * 3)
 CARPET = Surface(*solids.box(np.array([3.0, 4.0, 0.016]))).moved(from_xyz_rpy([2.0, 0.0, 0.0]))
 # The columns of the table, each with its method.
 METHODS = {"ours": "support", "published": "published", "published code": "published_code"}
-QUANTITIES = {"height_mm": "height, mm", "tilt_deg": "tilt, deg", "cpu_s": "CPU, s"}
+FLOOR = {"height_mm": "height, mm", "tilt_deg": "tilt, deg"}
 TARGETS = {"height_mm": (0.1, 0.3), "tilt_deg": (0.003, 0.008)}
 FLOOR_FRAMES = 10
 
@@ -77,13 +78,12 @@ ROWS = (
 
 
 def main() -> int:
-    """Run the rows, print and write the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--row", action="append", choices=[row.name for row in ROWS], help="only this one; repeatable")
     comparing.add_arguments(parser, seeds=20, first_seed=1001)
     args = parser.parse_args()
     rows = [row for row in ROWS if not args.row or row.name in args.row]
-    table = Comparison("floor", compare, QUANTITIES, targets=TARGETS)
+    table = Comparison("floor", compare, FLOOR | {"cpu_s": "CPU, s"}, targets=TARGETS)
     comparing.run([table], rows, comparing.seeds_of(args), args.out)
     return 0
 
@@ -117,15 +117,13 @@ def known_and_true(simulator: EmbeddedSimulator) -> tuple[np.ndarray, Plane]:
 
 
 def compare(row: Row, seed: int) -> dict:
-    """Return the errors of all methods on one recording."""
     recording = recording_of(row.scene, seed)
     right_to_left, settings = recording.right_to_left, FloorSettings(sensor=recording.sensor)
     if row.alignment_error:
         twist = np.random.default_rng(seed + 1).normal(size=6) * ALIGNMENT_STD
         right_to_left = exp(twist) @ right_to_left
-        settings = replace(
-            settings, observations=Observations.of_known_poses((right_to_left,), np.diag(ALIGNMENT_STD**2))
-        )
+        known = Observations.of_known_poses((right_to_left,), np.diag(ALIGNMENT_STD**2))
+        settings = replace(settings, observations=known)
     methods = {
         column: floor_method(name)(recording.base_from_left, right_to_left, recording.footprint_from_base, settings)
         for column, name in METHODS.items()
@@ -134,13 +132,12 @@ def compare(row: Row, seed: int) -> dict:
 
 
 def compared(truth: Plane, found: dict[str, tuple[FloorResult, float]]) -> dict:
-    """Return a run of what `comparing.solved` has found."""
     return {
         "errors": {
             column: errors(result.plane, truth) | {"cpu_s": seconds} for column, (result, seconds) in found.items()
         },
         "nees": {
-            column: normalised_error_squared(result, truth) / 3
+            column: nees(floor_between(result.plane, truth), result.covariance)
             for column, (result, _) in found.items() if np.isfinite(result.covariance).all()
         },
         "refusals": {column: result.refusals for column, (result, _) in found.items()},
@@ -148,7 +145,6 @@ def compared(truth: Plane, found: dict[str, tuple[FloorResult, float]]) -> dict:
 
 
 def compare_under(effect: comparing.Effect, seed: int) -> dict:
-    """Return the errors of both methods on one recording of lidars with an effect."""
     recording, start = comparing.Recording(effect, seed), comparing.aligned(effect, seed)
     left = recording.simulator.base_from_lidar("left", nominal=True)
     aligned, published = (start[name][0] for name in ("ours", "published"))
@@ -164,10 +160,10 @@ def compare_under(effect: comparing.Effect, seed: int) -> dict:
         "standard_deviations": np.sqrt(np.diag(found["ours"][0].covariance)).tolist(),
         "bounds": [
             {
-                "height_mm": 1e3 * float(np.sqrt(bound[0, 0])),
-                "tilt_deg": float(np.degrees(np.sqrt(np.trace(bound[1:, 1:])))),
+                "height_mm": 1e3 * float(np.sqrt(each[0, 0])),
+                "tilt_deg": float(np.degrees(np.sqrt(np.trace(each[1:, 1:])))),
             }
-            for bound in bounds
+            for each in bounds
         ],
         "refusals": {
             column: (aligned if column == "ours" else published).refusals + result.refusals
@@ -177,14 +173,7 @@ def compare_under(effect: comparing.Effect, seed: int) -> dict:
     }
 
 
-EFFECTS_TABLE = Comparison("floor_effects", compare_under, {"height_mm": "height, mm", "tilt_deg": "tilt, deg"})
-
-
-def normalised_error_squared(result: FloorResult, truth: Plane) -> float:
-    """Return the squared error of height and tilts over its covariance."""
-    tilt = np.cross(result.plane.normal, truth.normal)
-    off = np.array([truth.offset - result.plane.offset, tilt[0], tilt[1]])
-    return float(off @ np.linalg.solve(result.covariance, off))
+EFFECTS_TABLE = Comparison("floor_effects", compare_under, FLOOR)
 
 
 def errors(plane: Plane, truth: Plane) -> dict[str, float]:

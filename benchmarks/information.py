@@ -115,11 +115,9 @@ class Problem:
 
     def covariance(self, information: np.ndarray, sensor_known: bool = False, decided: bool = True,
                    known: Sequence[int] = ()) -> np.ndarray:  # fmt: skip
-        """Return the covariance (n, n) of the unknowns by blocks of that information and by the priors.
-
-        It is `decided` what the drivers correct, as the solver does as soon as the data leaves no doubt; parameters
-        `known` of both lidars do not vary either.
-        """
+        """Return the covariance (n, n) of the unknowns by blocks of that information and by the priors. It is `decided`
+        what the drivers correct, as the solver does as soon as the data leaves no doubt; parameters `known` of both
+        lidars do not vary either."""
         root = np.hstack(list(self.model.prior_roots().values()))
         fixed = [*known, *((CENTRE_SHARE, FIRING_SHARE) if decided else ())]
         root = root[:, ~np.any(root[fixed], axis=0)]
@@ -134,7 +132,6 @@ class Problem:
         return basis @ np.linalg.inv(basis.T @ information @ basis + np.diag(prior)) @ basis.T
 
     def quantities(self) -> list[Quantity]:
-        """Return what is of interest, in the order of the picture."""
         size, (left, right) = self.unknowns.size, self.unknowns.units
         poses, floor = np.zeros((12, size)), np.zeros((3, size))
         poses[:, :12] = np.eye(12)
@@ -223,13 +220,11 @@ class Problem:
         models = []
         for index, pose in enumerate(POSES):
             self.simulator.joints.place(pose)
-            clouds = {side: self._returns(side, POSE_FRAMES * index) for side in SIDES}
-            sample = robot.sample(
-                f"pose {index}",
-                stretch_profile().joint_positions(robot.model, pose),
-                clouds,
-                tuple(stretch_profile().offset_joints),
-            )
+            ticks = range(POSE_FRAMES * index, POSE_FRAMES * (index + 1))
+            scans = {side: np.concatenate([self.simulator.scan(side, tick) for tick in ticks]) for side in SIDES}
+            clouds = {side: return_columns(returns_of(seen)) for side, seen in scans.items()}
+            positions = stretch_profile().joint_positions(robot.model, pose)
+            sample = robot.sample(f"pose {index}", positions, clouds, tuple(stretch_profile().offset_joints))
             models.append(PosedSample(sample, robot.surfaces, {}))
         reader = CloudReader(self.simulator.sensor, [model.sample.clouds[side] for model in models for side in SIDES])
         own = RobotUnknowns(robot.surfaces, settings, robot.nominal)
@@ -241,20 +236,16 @@ class Problem:
                 matches = model.match(reader.rays(returns, values), pose, GATE, GRAZING)
                 matches = matches.chosen(model.inside(matches, EDGE_ANGLE, EDGE_MARGIN))
                 matches = matches.chosen(model.unambiguous(matches))
-                weights = noise_weights(matches, self.simulator.sensor.range_noise)
-                own.add_to(
-                    equations, unknowns, side, model, matches, weights, returns.only(matches.indices), self.state
+                weights, matched = (
+                    noise_weights(matches, self.simulator.sensor.range_noise),
+                    returns.only(matches.indices),
                 )
+                own.add_to(equations, unknowns, side, model, matches, weights, matched, self.state)
         links = unknowns.others
         both = equations.information
         both[links, links] += np.diag(1.0 / own.variances()[own.first_link :])
         rest = slice(0, links.start)
         return both[rest, rest] - both[rest, links] @ np.linalg.solve(both[links, links], both[links, rest])
-
-    def _returns(self, side: str, first: int) -> np.ndarray:
-        """Return the returns (N, 5) of one lidar in a pose: x, y, z, ring, intensity."""
-        scans = np.concatenate([self.simulator.scan(side, first + tick) for tick in range(POSE_FRAMES)])
-        return return_columns(returns_of(scans))
 
 
 def floor_moved_by(normal: np.ndarray) -> np.ndarray:

@@ -24,33 +24,29 @@ from stretch_sim_cal.calibration.lidars import DescribedLidar, LidarAlignment, w
 from stretch_sim_cal.calibration.mounts.file import each_mount
 from stretch_sim_cal.calibration.mounts.result import MountSample, total_deviations
 from stretch_sim_cal.calibration.mounts.robot import MountedRobot, mount_settings, solve_samples
-from stretch_sim_cal.calibration.surfaces import body_settings
+from stretch_sim_cal.calibration.pipeline import solved, together
 from stretch_sim_cal.geometry.transforms import error, inverse, log
 from stretch_sim_cal.robot.description import parse_urdf
 from stretch_sim_cal.robot.profile import load_profile
 from stretch_sim_cal.sensor.points import return_columns, returns_of
-from stretch_sim_cal.simulation.embedded import EmbeddedSimulator
-from stretch_sim_cal.simulation.setup import SimulationSetup
+from stretch_sim_cal.truth import nees
 
 ARM = ("shoulder_pan_joint", "shoulder_lift_joint", "elbow_joint", "wrist_1_joint", "wrist_2_joint", "wrist_3_joint")
 ROBOT, NAMES = "three_lidar_amr", ("left", "right", "mast")
 APART = {"left": (np.pi / 4, 1.55), "mast": (-np.pi / 2, 1.55)}  # bearing and half width in the lidar's frame, rad
 
 
-def scene(
-    seed: int, sensor: str, frames: int, robot: str = ROBOT, joints: Sequence[str] = ()
-) -> tuple[EmbeddedSimulator, dict[str, list[np.ndarray]]]:
-    """Return a simulator, and clouds of its lidars by name; the origins of these joints are off."""
+def scene(seed: int, sensor: str, frames: int, robot: str = ROBOT, joints: Sequence[str] = ()) -> cal.Simulated:
+    """Return what a robot's lidars see; the origins of these joints are off."""
     rng = np.random.default_rng(seed)
     errors = [
         {"xyz": rng.uniform(-0.003, 0.003, 3).tolist(), "rpy_deg": rng.uniform(-0.5, 0.5, 3).tolist()} for _ in NAMES
     ]
     off = {joint: {"xyz": rng.normal(0, 5e-4, 3).tolist(), "rpy_deg": rng.normal(0, 0.05, 3).tolist()}
            for joint in joints}  # fmt: skip
-    setup = {"joint_errors": off, "robot": robot, "world": "furnished_room", "sensor": sensor, "seed": seed}
-    setup |= {"lidar_left_error": errors[0], "lidar_right_error": errors[1], "lidar_errors": {"mast": errors[2]}}
-    simulator = EmbeddedSimulator(SimulationSetup.from_mapping(setup))
-    return simulator, {name: [simulator.scan(name, tick) for tick in range(frames)] for name in NAMES}
+    setup = {"joint_errors": off, "lidar_left_error": errors[0], "lidar_right_error": errors[1]}
+    setup["lidar_errors"] = {"mast": errors[2]}
+    return cal.simulate(robot, "furnished_room", sensor, seed, frames=frames, mount_errors=None, simulation=setup)
 
 
 def cut(cloud: np.ndarray, bearing: float, width: float) -> np.ndarray:
@@ -67,16 +63,11 @@ def mounts(args: argparse.Namespace) -> None:
     for seed in range(args.first, args.first + args.seeds):
         with tempfile.TemporaryDirectory() as folder:
             robot = manipulator(Path(folder)) if args.arm else ROBOT
-            simulator, clouds = scene(seed, args.sensor, args.frames, robot, ARM if args.arm else ())
-        profile, model = simulator.profile, parse_urdf(simulator.nominal_description)
-        lidars = {
-            name: DescribedLidar(simulator.base_from_lidar(name, nominal=True), simulator.sensor) for name in NAMES
-        }
-        body = body_settings(profile, simulator.nominal_description, lambda text: None)
-        array = LidarAlignment(lidars, body)
-        for scans in zip(*clouds.values(), strict=True):
-            array.add(dict(zip(clouds, map(returns_of, scans), strict=True)))
-        aligned = array.solve()
+            sim = scene(seed, args.sensor, args.frames, robot, ARM if args.arm else ())
+        simulator, profile = sim.simulator, sim.simulator.profile
+        model = parse_urdf(simulator.nominal_description)
+        lidars = {name: DescribedLidar(pose, simulator.sensor) for name, pose in sim.rig.base_from_lidar.items()}
+        aligned = solved(LidarAlignment(lidars, sim.rig.body), list(together(sim.clouds)))
         file = with_lidars(CalibrationFile(), aligned, ROBOT)
         mounted, settings = MountedRobot(model, profile), mount_settings(sensor=simulator.sensor, profile=profile)
         poses = [[*values] for values in itertools.product(*profile.plans["mounts"].values())] if args.arm else [[]]
@@ -96,20 +87,20 @@ def mounts(args: argparse.Namespace) -> None:
             result = solve_samples(mounted, kept, file, settings)
             covariances = each_mount(file, result)
             for name, (pose, covariance) in covariances.items():
-                twist = log(simulator.base_from_lidar(name) @ inverse(pose))
-                off, said = error(simulator.base_from_lidar(name), pose), total_deviations(covariance, pose)
-                nees = twist @ np.linalg.solve(covariance, twist) / 6
-                row = (1e3 * off[0], np.degrees(off[1]), 1e3 * said[0], np.degrees(said[1]), nees, result.accepted)
+                true = sim.truth.base_from_lidar[name]
+                off, said = error(true, pose), total_deviations(covariance, pose)
+                squared = nees(log(true @ inverse(pose)), covariance)
+                row = (1e3 * off[0], np.degrees(off[1]), 1e3 * said[0], np.degrees(said[1]), squared, result.accepted)
                 found.setdefault((f"by {count}", name), []).append(row)
                 print(seed, count, name, *np.round(row, 3), flush=True, file=sys.stderr)
     print(f"| {args.seeds} robots, {args.sensor} | accepted | mm, median (worst) | deg, median (worst) | said | NEES |")
     print("|---|---|---|---|---|---|")
     for (count, name), rows in found.items():
-        distances, angles, lengths, turns, nees, accepted = np.array(rows).T
+        distances, angles, lengths, turns, squares, accepted = np.array(rows).T
         print(
             f"| {count}: {name} | {int(accepted.sum())} | {np.median(distances):.2f} ({distances.max():.2f}) "
             f"| {np.median(angles):.3f} ({angles.max():.3f}) | {np.median(lengths):.2f} mm, {np.median(turns):.3f} deg "
-            f"| {nees.mean():.2f} ({nees.max():.2f}) |"
+            f"| {squares.mean():.2f} ({squares.max():.2f}) |"
         )
 
 
@@ -130,7 +121,6 @@ def manipulator(folder: Path) -> str:
 
 
 def main() -> None:
-    """Print a table: a row for each pair and view."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=8)
     parser.add_argument("--first", type=int, default=21)
@@ -143,27 +133,21 @@ def main() -> None:
         return mounts(args)
     found: dict[tuple, list] = {}
     for seed in range(args.first, args.first + args.seeds):
-        simulator, clouds = scene(seed, args.sensor, args.frames)
-        rig = cal.Rig.from_urdf(simulator.nominal_description, sensor=args.sensor, robot=ROBOT)
+        sim = scene(seed, args.sensor, args.frames)
         for view, cuts in (("all see all", {}), ("apart", APART)):
             seen = {name: [cut(one, *cuts[name]) if name in cuts else one for one in own]
-                    for name, own in clouds.items()}  # fmt: skip
-            result = cal.calibrate(rig, seen, floor=False)
-            for pair in itertools.combinations(NAMES, 2):
-                left, right = map(simulator.base_from_lidar, pair)
-                true, covariance = inverse(left) @ right, result.covariance_of(*pair)
-                distance, angle = error(true, result.transform(*pair))
-                twist = log(true @ inverse(result.transform(*pair)))
-                nees = twist @ np.linalg.solve(covariance, twist) / 6
-                row = (1e3 * distance, np.degrees(angle), 1e3 * np.sqrt(np.trace(covariance[:3, :3])), nees)
-                found.setdefault((view, pair), []).append((*row, result.accepted))
+                    for name, own in sim.clouds.items()}  # fmt: skip
+            result = cal.calibrate(sim.rig, seen, floor=False)
+            for pair, off in result.errors(sim.truth).pairs.items():
+                said = 1e3 * np.sqrt(np.trace(result.covariance_of(*pair)[:3, :3]))
+                found.setdefault((view, pair), []).append((off.mm, off.deg, said, off.nees, result.accepted))
     print(f"| {args.seeds} robots, {args.sensor} | accepted | mm, median (worst) | deg, median (worst) | said | NEES |")
     print("|---|---|---|---|---|---|")
     for (view, pair), rows in found.items():
-        distances, angles, said, nees, accepted = np.array(rows, dtype=float).T
+        distances, angles, said, squares, accepted = np.array(rows, dtype=float).T
         print(
             f"| {view}: {' - '.join(pair)} | {int(sum(accepted))} | {np.median(distances):.2f} ({max(distances):.2f}) "
-            f"| {np.median(angles):.4f} ({angles.max():.4f}) | {np.median(said):.2f} | {nees.mean():.2f} |"
+            f"| {np.median(angles):.4f} ({angles.max():.4f}) | {np.median(said):.2f} | {squares.mean():.2f} |"
         )
 
 

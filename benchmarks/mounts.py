@@ -24,7 +24,7 @@ import time
 from collections.abc import Callable, Mapping
 
 import numpy as np
-from comparing import ALIGNMENT_FRAMES, Comparison, Effect, Recording, aligned
+from comparing import ALIGNMENT_FRAMES, POSE, Comparison, Effect, Recording, aligned
 
 from stretch_sim_cal import command
 from stretch_sim_cal.calibration.mounts.method import calibrate_mounts
@@ -33,7 +33,7 @@ from stretch_sim_cal.calibration.mounts.result import MountSample, MountSettings
 from stretch_sim_cal.calibration.mounts.robot import MountedRobot, mount_settings
 from stretch_sim_cal.calibration.observations import Observations
 from stretch_sim_cal.calibration.problem import LEFT, RIGHT
-from stretch_sim_cal.geometry.transforms import SIDES, error, exp, inverse, log
+from stretch_sim_cal.geometry.transforms import SIDES, error, exp, from_xyz_rpy, inverse, log
 from stretch_sim_cal.robot.description import load_model
 from stretch_sim_cal.robot.profile import stretch_profile
 from stretch_sim_cal.robot.stretch import nominal_description
@@ -42,6 +42,7 @@ from stretch_sim_cal.sensor.points import return_columns
 from stretch_sim_cal.sensor.sensor import DEFAULT_SENSOR, load_sensor
 from stretch_sim_cal.simulation.embedded import EmbeddedSimulator
 from stretch_sim_cal.simulation.setup import PoseError, SimulationSetup
+from stretch_sim_cal.truth import nees
 
 STILL = {"wrist_pitch_joint": 0.0, "wrist_roll_joint": 0.0, "gripper_joint": 0.0}
 POSES = [
@@ -83,24 +84,16 @@ def random_twist(random: np.random.Generator, distance: float, angle: float, by:
 
 def misplaced(surface: Surface, twist: np.ndarray) -> Surface:
     """Return a link's surface moved by a twist (6,) about its centre."""
-    centre = surface.corners.mean(axis=0)
-    moved = exp(twist)
-    vertices = (surface.vertices - centre) @ moved[:3, :3].T + centre + moved[:3, 3]
-    return Surface(vertices, surface.faces)
+    centre = from_xyz_rpy(surface.corners.mean(axis=0))
+    return surface.moved(centre @ exp(twist) @ inverse(centre))
 
 
 def joints_off(
     robot: MountedRobot, random: np.random.Generator, distance: float, angle: float, by: str
 ) -> dict[str, PoseError]:
-    """Return errors of the joints that hold links."""
     held = [link for link in robot.surfaces if link not in ("base_link", "head_link")] if distance or angle else []
-    errors = {}
-    for link in held:
-        twist = random_twist(random, distance, angle, by)
-        errors[robot.model.parent_joint(link).name] = PoseError(
-            tuple(map(float, twist[:3])), tuple(map(float, twist[3:]))
-        )
-    return errors
+    twists = {link: random_twist(random, distance, angle, by).tolist() for link in held}
+    return {robot.model.parent_joint(link).name: PoseError(tuple(t[:3]), tuple(t[3:])) for link, t in twists.items()}
 
 
 def optimum(result: MountsResult, robot: MountedRobot, settings: MountSettings, args: argparse.Namespace) -> np.ndarray:
@@ -123,7 +116,6 @@ def optimum(result: MountsResult, robot: MountedRobot, settings: MountSettings, 
 
 
 def run_trial(seed: int, args: argparse.Namespace) -> Trial:
-    """Simulate and calibrate one seed."""
     random = np.random.default_rng(seed)
     pose_errors = [PoseError.drawn(random, 1e-3 * args.start_mm, np.radians(args.start_deg)) for _ in SIDES]
     sensor = dataclasses.replace(load_sensor(args.sensor), range_noise=args.noise)
@@ -156,9 +148,8 @@ def run_trial(seed: int, args: argparse.Namespace) -> Trial:
     began = time.process_time()
     result = calibrate_mounts(surfaces, samples, robot.nominal, known, settings)
     seconds = time.process_time() - began
-    translation, rotation, nees = errors_of(truth, result)
     return Trial(
-        seed, translation, rotation, nees, seconds, result.accepted,
+        seed, *errors_of(truth, result), seconds, result.accepted,
         {offset.joint: offset.value for offset in result.joint_offsets}, optimum(result, robot, settings, args),
         [result.total_deviations_of(side) for side in SIDES],
     )  # fmt: skip
@@ -208,8 +199,8 @@ def errors_of(truth: Mapping[str, np.ndarray], result: MountsResult) -> tuple[tu
     """Return the errors in mm and in deg, and the NEES, of the left and the right lidar."""
     found = [error(truth[side], result.base_from_lidar[side]) for side in SIDES]
     twists = {side: log(truth[side] @ inverse(result.base_from_lidar[side])) for side in SIDES}
-    nees = (float(twist @ np.linalg.solve(result.covariance_of(side), twist)) for side, twist in twists.items())
-    return tuple(1e3 * distance for distance, _ in found), tuple(float(np.degrees(a)) for _, a in found), tuple(nees)
+    squared = (6 * nees(twist, result.covariance_of(side)) for side, twist in twists.items())
+    return tuple(1e3 * distance for distance, _ in found), tuple(float(np.degrees(a)) for _, a in found), tuple(squared)
 
 
 def compare_under(effect: Effect, seed: int) -> dict:
@@ -224,24 +215,22 @@ def compare_under(effect: Effect, seed: int) -> dict:
     began = time.process_time()
     result = calibrate_mounts(robot.surfaces, samples, robot.nominal, alignment.known, settings)
     seconds = time.process_time() - began
-    translation, rotation, nees = errors_of({side: simulator.base_from_lidar(side) for side in SIDES}, result)
+    translation, rotation, squared = errors_of({side: simulator.base_from_lidar(side) for side in SIDES}, result)
     errors = {"translation_mm": max(translation), "rotation_deg": max(rotation), "cpu_s": seconds}
     return {
         "errors": {"ours": errors},
-        "nees": {"ours": float(np.mean(nees)) / 6},
+        "nees": {"ours": float(np.mean(squared)) / 6},
         "standard_deviations": [result.total_deviations_of(side) for side in SIDES],
         "refusals": {"ours": alignment.refusals + result.refusals},
     }
 
 
-EFFECTS_TABLE = Comparison(
-    "mounts_effects", compare_under, {"translation_mm": "translation, mm", "rotation_deg": "rotation, deg"}
-)
+EFFECTS_TABLE = Comparison("mounts_effects", compare_under, POSE)
 
 
 def summary(trials: list[Trial]) -> dict[str, float]:
     """Return what the trials say together, both lidars counted alike."""
-    translations, rotations, nees = (
+    translations, rotations, squares = (
         np.ravel([getattr(t, key) for t in trials]) for key in ("translation_mm", "rotation_deg", "nees")
     )
     best, said = (np.mean([np.reshape(getattr(t, key), (2, 2)) for t in trials], axis=(0, 1)) for key in
@@ -254,52 +243,44 @@ def summary(trials: list[Trial]) -> dict[str, float]:
         "rms_mm": float(np.sqrt(np.mean(translations**2))), "rms_deg": float(np.sqrt(np.mean(rotations**2))),
         "optimum_rms_mm": 1e3 * float(best[0]), "optimum_rms_deg": float(np.degrees(best[1])),
         "said_mm": 1e3 * float(said[0]), "said_deg": float(np.degrees(said[1])),
-        "mean_nees": float(np.mean(nees)), "converged": float(np.mean(converged)),
+        "mean_nees": float(np.mean(squares)), "converged": float(np.mean(converged)),
         "accepted": float(np.mean([t.accepted for t in trials])),
         "cpu_seconds": float(np.mean([t.seconds for t in trials])),
     }  # fmt: skip
 
 
 def main() -> int:
-    """Run the trials and print them."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--first-seed", type=int, default=1000)
-    parser.add_argument("--sensor", default=DEFAULT_SENSOR)
-    parser.add_argument("--noise", type=float, default=0.01, help="m along the ray (default: %(default)s)")
-    parser.add_argument("--poses", type=int, default=8, choices=range(1, 9))
-    parser.add_argument("--frames", type=int, default=5, help="per pose (default: %(default)s)")
-    parser.add_argument("--start-mm", type=float, default=15.0, help="error of each mount (default: %(default)s)")
-    parser.add_argument("--start-deg", type=float, default=1.5, help="error of each mount (default: %(default)s)")
-    parser.add_argument("--model-mm", type=float, default=0.0, help="how far every link's surface is off")
-    parser.add_argument("--model-deg", type=float, default=0.0, help="how far every link's surface is turned")
-    parser.add_argument(
-        "--origins-mm", type=float, default=0.0, help="joint-origin error of every link (one sigma per axis)"
-    )
-    parser.add_argument("--origins-deg", type=float, default=0.0, help="the same, its rotation")
-    parser.add_argument(
+    add = parser.add_argument
+    add("--seeds", type=int, default=5)
+    add("--first-seed", type=int, default=1000)
+    add("--sensor", default=DEFAULT_SENSOR)
+    add("--noise", type=float, default=0.01, help="m along the ray (default: %(default)s)")
+    add("--poses", type=int, default=8, choices=range(1, 9))
+    add("--frames", type=int, default=5, help="per pose (default: %(default)s)")
+    add("--start-mm", type=float, default=15.0, help="error of each mount (default: %(default)s)")
+    add("--start-deg", type=float, default=1.5, help="error of each mount (default: %(default)s)")
+    add("--model-mm", type=float, default=0.0, help="how far every link's surface is off")
+    add("--model-deg", type=float, default=0.0, help="how far every link's surface is turned")
+    add("--origins-mm", type=float, default=0.0, help="joint-origin error of every link (one sigma per axis)")
+    add("--origins-deg", type=float, default=0.0, help="the same, its rotation")
+    add(
         "--by", choices=("axis", "length"), default="axis",
         help="whether that is one sigma of each axis, or what every link is off by in all (default: %(default)s)",
     )  # fmt: skip
     for unit, size in zip(("mm", "deg"), MODEL_ERRORS, strict=True):
-        parser.add_argument(f"--uncertainty-{unit}", type=float, default=size,
+        add(f"--uncertainty-{unit}", type=float, default=size,
                             help="what the calibration is told of that (default: %(default)s)")  # fmt: skip
-    parser.add_argument("--lidar-geometry", help="what the lidars see: visual, or a URDF (default: what the model has)")
-    parser.add_argument("--lift-offset-mm", type=float, default=0.0, help="error of the lift's zero")
-    parser.add_argument("--joint-scale", type=float, default=0.0, help="by which share lift and arm move further")
-    parser.add_argument("--play-mm", type=float, default=0.0, help="of lift and arm in every pose, one sigma")
-    parser.add_argument("--play-deg", type=float, default=0.0, help="of the wrist's yaw in every pose, one sigma")
-    parser.add_argument("--sag-deg", type=float, default=0.0, help="by how much the arm turns down at full reach")
-    parser.add_argument(
-        "--lean-deg", type=float, default=0.0, help="by how much the mast leans at full reach of the arm"
-    )
-    parser.add_argument(
-        "--with-joint-offsets", action="store_true", help="hold the joints' zeros loosely, and report them"
-    )
-    parser.add_argument(
-        "--with-alignment", action="store_true", help="give the calibration an alignment of usual quality"
-    )
-    parser.add_argument("--json", action="store_true")
+    add("--lidar-geometry", help="what the lidars see: visual, or a URDF (default: what the model has)")
+    add("--lift-offset-mm", type=float, default=0.0, help="error of the lift's zero")
+    add("--joint-scale", type=float, default=0.0, help="by which share lift and arm move further")
+    add("--play-mm", type=float, default=0.0, help="of lift and arm in every pose, one sigma")
+    add("--play-deg", type=float, default=0.0, help="of the wrist's yaw in every pose, one sigma")
+    add("--sag-deg", type=float, default=0.0, help="by how much the arm turns down at full reach")
+    add("--lean-deg", type=float, default=0.0, help="by how much the mast leans at full reach of the arm")
+    add("--with-joint-offsets", action="store_true", help="hold the joints' zeros loosely, and report them")
+    add("--with-alignment", action="store_true", help="give the calibration an alignment of usual quality")
+    add("--json", action="store_true")
     args = parser.parse_args()
     trials = []
     for seed in range(args.first_seed, args.first_seed + args.seeds):

@@ -184,11 +184,9 @@ def coverage(path: Path, end: float) -> dict[str, dict]:
 
 
 def passing(tests: dict[str, dict], module: str, statement: int) -> tuple[list[str], float]:
-    """Return the tests that pass a statement, those of the fastest file first, and their seconds, within the budget.
-
-    A constant of the module is passed where it is used; what nothing passes (defaults of a
-    class), by who passes the module.
-    """
+    """Return the tests that pass a statement, those of the fastest file first, and their seconds, within the budget. A
+    constant of the module is passed where it is used; what nothing passes (defaults of a class), by who passes the
+    module."""
     text, lines = SOURCES[module].read_text(), {statement}
     for node in ast.parse(text).body:
         if isinstance(node, ast.Assign) and node.lineno == statement:

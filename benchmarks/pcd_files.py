@@ -93,12 +93,9 @@ def _pcd_compressed(data: bytes, columns: list, number: int) -> dict[str, np.nda
 
 
 def lzf_unpacked(data: bytes, size: int) -> bytes:
-    """Return what LZF (M. Lehmann's liblzf) packed, `size` bytes. Raises `ValueError` if it was something else.
-
-    A byte below 32 is followed by so many and one bytes as they are. Another one holds, in its upper three bits, the
-    length less two of a repetition (7: the next byte adds to it), and with the next one how
-    far back it begins, less one.
-    """
+    """Return what LZF (M. Lehmann's liblzf) packed, `size` bytes. Raises `ValueError` if it was something else. A byte
+    below 32 is followed by so many and one bytes as they are. Another one holds, in its upper three bits, the length
+    less two of a repetition (7: the next byte adds to it), and with the next one how far back it begins, less one."""
     out, position = bytearray(), 0
     while position < len(data):
         control = data[position]

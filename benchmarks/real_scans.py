@@ -55,7 +55,6 @@ class Line:
 
 
 def along_channels(cloud: np.ndarray) -> dict[int, Line]:
-    """Return the lines of a cloud by channel."""
     xyz = np.column_stack([cloud[axis] for axis in "xyz"]).astype(float)
     ranges, azimuths = np.linalg.norm(xyz, axis=1), np.arctan2(xyz[:, 1], xyz[:, 0])
     channels = {}
@@ -156,7 +155,6 @@ def simulated_scans(sensor: str, worlds: list[str]) -> list[list[np.ndarray]]:
 
 
 def main() -> None:
-    """Print the table, and draw the noise of each kind."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--worlds", nargs="+", default=["furnished_room", "tables", "uneven", "surfaces"])

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import packets
 import pyarrow
-from pcd_files import cloud, read_pcd
+from pcd_files import KNOWN, cloud, read_pcd
 from pyarrow import feather
 from scipy.spatial.transform import Rotation
 
@@ -29,13 +29,11 @@ class Answer:
 
 @dataclass(frozen=True)
 class Recorded:
-    """Frames of one lidar, or of two that stand still to each other.
-
-    `clouds` has structured arrays by lidar, with x, y, z and as far as known intensity, ring and column (the number of
-    a firing in its turn); `sensors` the files in `config/` that fit, None if there is none. Of one lidar, `still` says
-    that it and nearly all of the scene stood still: every frame from every other one is a case whose answer is known.
-    Of two, `guess` (4, 4) is where the search begins, `answer` what is known.
-    """
+    """Frames of one lidar, or of two that stand still to each other. `clouds` has structured arrays by lidar, with x,
+    y, z and as far as known intensity, ring and column (the number of a firing in its turn); `sensors` the files in
+    `config/` that fit, None if there is none. Of one lidar, `still` says that it and nearly all of the scene stood
+    still: every frame from every other one is a case whose answer is known. Of two, `guess` (4, 4) is where the search
+    begins, `answer` what is known."""
 
     name: str
     clouds: dict[str, list[np.ndarray]]
@@ -92,12 +90,8 @@ def read_two_vlp16(folder: Path) -> Iterator[Recorded]:
         number = int(place.name.split("_")[3])
         frames: dict[str, list[np.ndarray]] = {}
         for lidar in ("1", "2"):
-            contents: set[bytes] = set()
-            for file in sorted(place.glob(f"multi_calib_lidar_{lidar}_*.pcd")):
-                points = read_pcd(file)
-                if points.tobytes() in contents:
-                    continue
-                contents.add(points.tobytes())
+            clouds = map(read_pcd, sorted(place.glob(f"multi_calib_lidar_{lidar}_*.pcd")))
+            for points in {points.tobytes(): points for points in clouds}.values():
                 frames.setdefault(lidar, []).append(of_vlp16(points))
         for lidar, own in frames.items():
             yield Recorded(f"two_vlp16/{number} lidar {lidar}", {lidar: own[:2]}, ("vlp16",), still=True)
@@ -113,14 +107,18 @@ def of_vlp16(points: np.ndarray) -> np.ndarray:
     return cloud(xyz, ring=np.abs(elevation[:, None] - VLP16_ELEVATIONS).argmin(axis=1))
 
 
+def _there(path: Path, remedy: str) -> Path:
+    if not path.is_file():
+        raise InputError(f"{path}: is not there; {remedy}")
+    return path
+
+
 VLP16_GO = "vlp16-go"
 
 
 def read_vlp16_go(folder: Path) -> Iterator[Recorded]:
     """einride/vlp16-go: raw packets of a VLP-16 in a room, one behind the other."""
-    path = folder / VLP16_GO / "testdata" / "recording.bin"
-    if not path.is_file():
-        raise InputError(f"{path}: is not there; clone einride/{VLP16_GO} into {folder}")
+    path = _there(folder / VLP16_GO / "testdata" / "recording.bin", f"clone einride/{VLP16_GO} into {folder}")
     content = path.read_bytes()
     if len(content) % packets.VELODYNE_PACKET:
         raise InputError(f"{path}: is not one of packets of {packets.VELODYNE_PACKET} bytes; get the file again")
@@ -159,11 +157,9 @@ def read_acfr(folder: Path) -> Iterator[Recorded]:
 
 
 def _acfr_scan(session: Path, number: int) -> np.ndarray:
-    path = session / "pcd" / f"pose{number}_full.pcd"
-    if not path.is_file():
-        root = session.parents[1]
-        raise InputError(f"{path}: is not there; {root} has to be acfr/{ACFR} at commit {root.name.split('-')[-1]}")
-    return read_pcd(path)
+    root = session.parents[1]
+    remedy = f"{root} has to be acfr/{ACFR} at commit {root.name.split('-')[-1]}"
+    return read_pcd(_there(session / "pcd" / f"pose{number}_full.pcd", remedy))
 
 
 # Lidars of which only columns are compared, since they moved or gave one scan: repository, owner, scans.
@@ -177,9 +173,7 @@ def read_vlp16_scans(folder: Path) -> Iterator[Recorded]:
     """Single scans of VLP-16 outdoors, of several repositories."""
     for repository, owner, files in VLP16_SCANS:
         for name in files:
-            path = folder / repository / name
-            if not path.is_file():
-                raise InputError(f"{path}: is not there; clone {owner}/{repository} into {folder}")
+            path = _there(folder / repository / name, f"clone {owner}/{repository} into {folder}")
             frame = of_vlp16(read_pcd(path))
             yield Recorded(f"vlp16_scans/{repository} {path.stem}", {"vlp16": [frame]}, ("vlp16",), still=True)
 
@@ -225,8 +219,7 @@ def ouster_scans(path: Path) -> dict[str, list[np.ndarray]]:
     """Return the clouds of every sensor in a recording of Ousters, in the sensors' own frames."""
     from ouster.sdk import core, open_source
 
-    if not path.is_file():
-        raise InputError(f"{path}: is not there; clone ouster-lidar/ouster-sdk beside the others")
+    _there(path, "clone ouster-lidar/ouster-sdk beside the others")
     frames: dict[str, list[np.ndarray]] = {}
     with open_source(str(path)) as source:
         for together in source:
@@ -253,9 +246,7 @@ def read_lily(folder: Path) -> Iterator[Recorded]:
         raise InputError(f"{folder}: holds no Lily*/data/top.pcd; clone windzu/Lily into it")
     for root in roots:
         said = read_yaml(root / "src" / "lily" / "config.yaml")
-        poses = {}
-        for topic, pose in said.items():
-            poses[topic.rsplit("/", 1)[-1]] = _lily_pose(pose)
+        poses = {topic.rsplit("/", 1)[-1]: _lily_pose(pose) for topic, pose in said.items()}
         clouds = {name: [read_pcd(root / "data" / f"{name}.pcd")] for name in ("top", "front", "back")}
         for dome in sorted(poses.keys() & {"front", "back"}):
             top_from_dome = inverse(poses["top"]) @ poses[dome]
@@ -286,9 +277,7 @@ def read_av2(folder: Path) -> Iterator[Recorded]:
     """argoverse/av2-api: a car with two VLP-32C, driving slowly. Both lidars' points come in
     the car's frame, and are brought back into their own by the published extrinsics."""
     path = folder / AV2_LOG
-    if not (path / AV2_EXTRINSICS).is_file():
-        raise InputError(f"{path / AV2_EXTRINSICS}: is not there; clone argoverse/av2-api into {folder}")
-    poses = _feather(path / AV2_EXTRINSICS)
+    poses = _feather(_there(path / AV2_EXTRINSICS, f"clone argoverse/av2-api into {folder}"))
     car_from_lidar = {}
     for index, name in enumerate(poses["sensor_name"]):
         quaternion, place = ([poses[key][index] for key in keys] for keys in (AV2_QUATERNION, AV2_TRANSLATION))
@@ -331,12 +320,10 @@ def _npz(path: Path) -> dict[str, np.ndarray]:
     except (OSError, ValueError, EOFError) as problem:
         raise InputError(f"{path}: cannot be read as .npz: {problem}") from problem
     found = {}
-    for key in keys:
-        where, _, name = key.rpartition("/")
-        if name == "xyz":
-            fields = {one: keys[f"{where}/{one}"] for one in ("intensity", "ring", "timestamp")
-                      if f"{where}/{one}" in keys}  # fmt: skip
-            found[where] = cloud(keys[key], **fields)
+    for where in (key.removesuffix("/xyz") for key in keys if key.endswith("/xyz")):
+        known = {name: keys.get(f"{where}/{name}") for name in KNOWN}
+        fields = {name: values for name, values in known.items() if values is not None}
+        found[where] = cloud(keys[f"{where}/xyz"], **fields)
     if not found:
         raise InputError(f"{path}: has no key that ends on /xyz")
     return found

@@ -28,6 +28,7 @@ from stretch_sim_cal.sensor.signature import Observer
 from stretch_sim_cal.sensor.unit import CHANNEL_KINDS, SCALARS, ErrorModel
 from stretch_sim_cal.simulation.embedded import EmbeddedSimulator
 from stretch_sim_cal.simulation.setup import SimulationSetup
+from stretch_sim_cal.truth import nees
 
 WITHIN = 3.0
 WANTED = 0.95
@@ -55,16 +56,13 @@ def main() -> int:
         seconds = time.process_time() - start
         drawn += [recovered(result, side, simulator) for side in (0, 1)]
         truth = inverse(simulator.base_from_lidar("left")) @ simulator.base_from_lidar("right")
-        twist = log(truth @ inverse(result.left_from_right))
-        alignments.append((float(twist @ np.linalg.solve(result.covariance, twist)) / 6.0, seconds))
+        alignments.append((nees(log(truth @ inverse(result.left_from_right)), result.covariance), seconds))
         if not args.no_twin:
             twins += again(result, args, seed)
-    table = "\n\n".join(
-        [summary("Drawn units", drawn)]
-        + ([summary("Units of the unit files, identified again", twins)] if twins else [])
-    )
-    nees, seconds = np.mean(alignments, axis=0)
-    table += f"\n\nLidar to lidar: NEES/6 {nees:.2f}. CPU {seconds:.0f} s a pair of units, scans included."
+    titles = {"Drawn units": drawn, "Units of the unit files, identified again": twins}
+    table = "\n\n".join(summary(title, units) for title, units in titles.items() if units)
+    squared, seconds = np.mean(alignments, axis=0)
+    table += f"\n\nLidar to lidar: NEES/6 {squared:.2f}. CPU {seconds:.0f} s a pair of units, scans included."
     print(table)
     write_text(args.out / "sensor.md", table + "\n")
     write_text(args.out / "sensor.json", json.dumps({"drawn": drawn, "twins": twins}))
@@ -133,13 +131,11 @@ def kinds(model: ErrorModel) -> dict[str, slice | list[int]]:
 
 def share(units: list[dict]) -> float:
     """Return the share of determined parameters that lie within three standard deviations."""
-    return sum(row["within"] for unit in units for row in unit.values()) / max(
-        sum(row["determined"] for unit in units for row in unit.values()), 1
-    )
+    rows = [row for unit in units for row in unit.values()]
+    return sum(row["within"] for row in rows) / max(sum(row["determined"] for row in rows), 1)
 
 
 def summary(title: str, units: list[dict]) -> str:
-    """Return a table as Markdown."""
     lines = [
         f"{title}: {len(units)} units.", "",
         "| parameter | determined | within 3 standard deviations | NEES | standard deviation, share of the prior's |",

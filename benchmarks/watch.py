@@ -15,12 +15,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+from comparing import described, solved
+from floor import known_and_true
 
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile
-from stretch_sim_cal.calibration.methods import alignment_method, floor_method
+from stretch_sim_cal.calibration.methods import floor_method
 from stretch_sim_cal.calibration.mounts.robot import MountedRobot
 from stretch_sim_cal.calibration.observations import path_beside
-from stretch_sim_cal.calibration.settings import AlignmentSettings, FloorSettings
+from stretch_sim_cal.calibration.settings import FloorSettings
 from stretch_sim_cal.calibration.verification import reestimate
 from stretch_sim_cal.calibration.watch import (
     ANGLE,
@@ -33,10 +35,8 @@ from stretch_sim_cal.calibration.watch import (
     vectors_of,
 )
 from stretch_sim_cal.files import write_atomic
-from stretch_sim_cal.geometry.transforms import SIDES, inverse
+from stretch_sim_cal.geometry.transforms import SIDES
 from stretch_sim_cal.robot.description import parse_urdf
-from stretch_sim_cal.robot.kinematics import link_transform
-from stretch_sim_cal.robot.profile import stretch_profile
 from stretch_sim_cal.sensor.points import coordinates
 from stretch_sim_cal.simulation.embedded import EmbeddedSimulator
 from stretch_sim_cal.simulation.rooms import Room, write_room
@@ -65,15 +65,12 @@ def simulator(world: str, sensor: str, errors: dict = ERRORS, number: int = 0) -
 
 
 def errors_of(number: int) -> dict:
-    """Return the errors of the lidars of a robot."""
     random = np.random.default_rng(number)
     return {
         f"lidar_{side}_error": {
-            "xyz": random.normal(0, 0.002, 3).tolist(),
-            "rpy_deg": random.normal(0, 0.4, 3).tolist(),
-        }
-        for side in SIDES
-    }
+            "xyz": random.normal(0, 0.002, 3).tolist(), "rpy_deg": random.normal(0, 0.4, 3).tolist()
+        } for side in SIDES
+    }  # fmt: skip
 
 
 def pushed(errors: dict) -> dict:
@@ -83,19 +80,11 @@ def pushed(errors: dict) -> dict:
 
 def calibrated(robot: EmbeddedSimulator, folder: Path) -> tuple[CalibrationFile, np.ndarray, np.ndarray]:
     """Return the calibration of a robot, where its left lidar is described, and footprint_from_base."""
-    left, right = (robot.base_from_lidar(side, nominal=True) for side in SIDES)
-    profile = stretch_profile()
-    footprint = link_transform(parse_urdf(robot.nominal_description), {}, profile.base_frame, profile.footprint_frame)
-    method = alignment_method()(inverse(left) @ right, AlignmentSettings(base_from_left=left, sensor=robot.sensor))
-    for pair in robot.recorded_pairs(20):
-        method.add(*pair)
-    aligned = method.solve()
-    found = floor_method()(
-        left, aligned.right_to_left, footprint, FloorSettings(sensor=robot.sensor, observations=aligned.known)
-    )
-    for pair in robot.recorded_pairs(10, 20):
-        found.add(*pair)
-    floor = found.solve()
+    left, (footprint, _) = robot.base_from_lidar("left", nominal=True), known_and_true(robot)
+    aligned, _ = solved({"": described(robot, robot.sensor)}, robot.recorded_pairs(20))[""]
+    settings = FloorSettings(sensor=robot.sensor, observations=aligned.known)
+    method = floor_method()(left, aligned.right_to_left, footprint, settings)
+    floor, _ = solved({"": method}, robot.recorded_pairs(10, 20))[""]
     path = folder / "calibration.yaml"
     CalibrationFile().with_alignment(aligned, "robot").with_floor(floor, "robot", base_from_left=left).save(path)
     write_atomic(path_beside(path), replace(aligned.observations, floor=floor.by_units).write)
@@ -103,7 +92,6 @@ def calibrated(robot: EmbeddedSimulator, folder: Path) -> tuple[CalibrationFile,
 
 
 def drawn_room(random: np.random.Generator, folder: Path) -> str:
-    """Return the world of a room that is drawn."""
     room = Room(
         length=random.uniform(4, 9), width=random.uniform(3.5, 7), furniture=int(random.integers(2, 12)),
         x=random.uniform(-1, 1), y=random.uniform(-1, 1), yaw=random.uniform(-3, 3), wall_rms=0.003, floor_rms=0.001,
@@ -220,7 +208,6 @@ class Drawn:
 
 
 def false_alarms(found: dict[str, np.ndarray], factor: float, months: int) -> float:
-    """Return how many false alarms a month there are."""
     looks, alarms = int(30 * 86400 / PERIOD), 0
     for month in range(months):
         watch, robot, alarmed = DriftMonitor(PERIOD), Drawn(found, factor, month), False

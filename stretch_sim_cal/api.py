@@ -43,13 +43,7 @@ from stretch_sim_cal.calibration.finding import coded
 from stretch_sim_cal.calibration.findings import error_in_units
 from stretch_sim_cal.calibration.lidars import DescribedLidar, known_mount, with_lidars
 from stretch_sim_cal.calibration.mounts.file import with_floor
-from stretch_sim_cal.calibration.pipeline import (
-    alignment_stage,
-    calibrated,
-    driven,
-    floor_stage,
-    together,
-)
+from stretch_sim_cal.calibration.pipeline import alignment_stage, calibrated, driven, floor_stage, together
 from stretch_sim_cal.calibration.results import AlignmentResult, FloorResult, LidarPoses
 from stretch_sim_cal.calibration.summaries import floor_numbers, wheels_lines, wheels_numbers
 from stretch_sim_cal.calibration.surfaces import body_settings
@@ -182,11 +176,8 @@ class Rig:
 
 @dataclass(frozen=True)
 class Finding:
-    """Something that a user should know of a result.
-
-    `severity` is "error" (the result is refused) or "warning"; `code` names the kind of finding and stays the same from
-    release to release; `sentence` is the finding, `remedy` the action to take ("" if none is needed).
-    """
+    """Something that a user should know of a result. `severity` is "error" (it is refused) or "warning"; `code` names
+    the kind of finding and stays the same from release to release; `remedy` is the action to take, "" for none."""
 
     severity: str
     code: str
@@ -210,10 +201,8 @@ class SensorError(NamedTuple):
 
 class RecordedClouds(NamedTuple):
     """Pairs of clouds from a recording, each in its own lidar's frame, and the robot's URDF if it was recorded; of a
-    robot with another number of lidars than two as many `clouds` of each, by its name.
-
-    The clouds are structured arrays (N,) with x, y, z and, if the recording has them, intensity and ring.
-    """
+    robot with another number of lidars than two as many `clouds` of each, by its name. They are structured arrays (N,)
+    with x, y, z and, if the recording has them, intensity and ring."""
 
     left_clouds: list[np.ndarray]
     right_clouds: list[np.ndarray]
@@ -225,10 +214,9 @@ class RecordedClouds(NamedTuple):
 class Result:
     """The calibration of a rig, and whether the data supports it.
 
-    `array` are the poses of all lidars to each other, `alignment` the transform between the first two of them. `floor`
-    is None if the alignment was refused, or the floor was not asked for; `floor.plane` is the floor in base_link,
-    `floor.covariance` (3, 3) is over (height, tilt about x, tilt about y), `floor.footprint_from_base` (4, 4) puts
-    base_footprint on it.
+    `array` are the poses of all lidars to each other. `floor` is None if the alignment was refused, or the floor was
+    not asked for; `floor.plane` is the floor in base_link, `floor.covariance` (3, 3) is over (height, tilt about x,
+    tilt about y), `floor.footprint_from_base` (4, 4) puts base_footprint on it.
     """
 
     rig: Rig
@@ -261,8 +249,7 @@ class Result:
 
     @property
     def covariance(self) -> np.ndarray:
-        """The covariance (6, 6) of `left_from_right` over (tx, ty, tz, rx, ry, rz), `true =
-        exp(xi) @ left_from_right`."""
+        """The covariance (6, 6) of `left_from_right` over (tx, ty, tz, rx, ry, rz): true = exp(xi) @ estimate."""
         return self.alignment.covariance
 
     @property
@@ -289,14 +276,11 @@ class Result:
         numbers = self.array.diagnostics
         if self.floor is not None and self.wheels is None:
             numbers = numbers | self.floor.diagnostics
-        return {
-            lidar: {
-                name: SensorError(numbers[f"{name}_{lidar}"], numbers[f"{name}_{lidar}_std"])
-                for name in SCALARS
-                if f"{name}_{lidar}" in numbers
-            }
-            for lidar in self.rig.names
-        }
+        found: dict[str, dict[str, SensorError]] = {lidar: {} for lidar in self.rig.names}
+        for lidar, name in itertools.product(found, SCALARS):
+            if (key := f"{name}_{lidar}") in numbers:
+                found[lidar][name] = SensorError(numbers[key], numbers[f"{key}_std"])
+        return found
 
     def _clear_errors(self) -> Iterator[tuple[str, str, str]]:
         """Yield lidar, name and value of the sensor errors that exceed two standard deviations."""
@@ -312,10 +296,8 @@ class Result:
         names = self.rig.names
         if missing := [name for name in names if name not in truth.base_from_lidar]:
             raise InputError(f"errors: the truth is of {', '.join(truth.base_from_lidar)}, not of {', '.join(missing)}")
-        pairs = {
-            pair: truth.pair_error(*pair, self.transform(*pair), self.covariance_of(*pair))
-            for pair in itertools.combinations(names, 2)
-        }
+        every = itertools.combinations(names, 2)
+        pairs = {pair: truth.pair_error(*pair, *self._between(*pair)) for pair in every}
         floor = None if self.floor is None else truth.floor_error(self.floor.plane, self.floor.covariance)
         if self.wheels is None or not truth.footprint_from_lidar:
             return Errors(pairs, floor)
@@ -334,9 +316,9 @@ class Result:
             raise Refused(f"{path}: not written: {'; '.join(refusals)}")
 
         def change(file: CalibrationFile) -> CalibrationFile:
-            if isinstance(self.array, DrivenResult):
-                file = file.with_wheels(self.array.wheels, self.array.num_frames, robot_id)
-            if len(self.array.names) > 1 or not isinstance(self.array, DrivenResult):
+            if self.wheels is not None:
+                file = file.with_wheels(self.wheels, self.array.num_frames, robot_id)
+            if len(self.array.names) > 1 or self.wheels is None:
                 file = with_lidars(file, self.array, robot_id)
             if self.floor is None:
                 return file
@@ -358,35 +340,35 @@ class Result:
 
     def _repr_html_(self) -> str:
         rows = [("verdict", "accepted" if self.accepted else "<b>refused</b>")]
+
+        def add(name: str, value: float, deviation: float, digits: int, unit: str) -> None:
+            rows.append((name, f"{value:.{digits}f} &plusmn; {deviation:.{digits}f} {unit}"))
+
         first, *others = self.rig.names
         for other in others:
             found, covariance = self._between(first, other)
             xyz, rpy = to_xyz_rpy(found)
-            deviations = np.sqrt(np.diag(covariance))
+            deviations, name = np.sqrt(np.diag(covariance)), f"{first} from {other}"
             for axis, value, deviation in zip("xyz", xyz, deviations[:3], strict=True):
-                rows.append((f"{first} from {other}, {axis}", f"{1e3 * value:.2f} &plusmn; {1e3 * deviation:.2f} mm"))
+                add(f"{name}, {axis}", 1e3 * value, 1e3 * deviation, 2, "mm")
             for axis, value, deviation in zip("xyz", np.degrees(rpy), np.degrees(deviations[3:]), strict=True):
-                rows.append((f"{first} from {other}, about {axis}", f"{value:.4f} &plusmn; {deviation:.4f} deg"))
+                add(f"{name}, about {axis}", value, deviation, 4, "deg")
         if self.floor is not None:
-            found = floor_numbers(self.floor, _footprint(self.rig))
-            height, deviation = found["height_mm"], found["height_standard_deviation_mm"]
-            rows.append(("height of base_link above the floor", f"{height:.2f} &plusmn; {deviation:.2f} mm"))
-            for axis, tilt, deviation in zip(
-                "xy", found["tilt_deg"], found["tilt_standard_deviation_deg"], strict=True
-            ):
-                rows.append((f"floor's tilt about {axis}", f"{tilt:.4f} &plusmn; {deviation:.4f} deg"))
+            own = floor_numbers(self.floor, _footprint(self.rig))
+            height = own["height_mm"], own["height_standard_deviation_mm"]
+            add("height of base_link above the floor", *height, 2, "mm")
+            for axis, tilt, deviation in zip("xy", own["tilt_deg"], own["tilt_standard_deviation_deg"], strict=True):
+                add(f"floor's tilt about {axis}", tilt, deviation, 4, "deg")
         for lidar, own in ({} if self.wheels is None else wheels_numbers(self.wheels)["lidars"]).items():
             for axis, deviation in zip("xy", own["standard_deviation_mm"], strict=True):
-                found = f"{own[f'{axis}_mm']:.2f} &plusmn; {deviation:.2f} mm"
-                rows.append((f"{lidar} to the centre of rotation, {axis}", found))
-            found = f"{own['yaw_deg']:.3f} &plusmn; {own['standard_deviation_yaw_deg']:.3f} deg"
-            rows.append((f"{lidar} against the direction of driving", found))
+                add(f"{lidar} to the centre of rotation, {axis}", own[f"{axis}_mm"], deviation, 2, "mm")
+            yaw = own["yaw_deg"], own["standard_deviation_yaw_deg"]
+            add(f"{lidar} against the direction of driving", *yaw, 3, "deg")
         for lidar, name, said in self._clear_errors():
             rows.append((f"{lidar} lidar, {name}", html.escape(said).replace("+-", "&plusmn;")))
         rows += [(f"{found.severity}: {found.code}", html.escape(found._text)) for found in self.findings]
-        body = "".join(
-            f"<tr><th style='text-align:left'>{html.escape(name)}</th><td>{value}</td></tr>" for name, value in rows
-        )
+        head = "<th style='text-align:left'>"
+        body = "".join(f"<tr>{head}{html.escape(name)}</th><td>{value}</td></tr>" for name, value in rows)
         return f"<table>{body}</table>"
 
 
@@ -465,12 +447,11 @@ def calibrate_by_driving(
     """
     lidars = {name: DescribedLidar(pose, rig.sensors[name]) for name, pose in rig.base_from_lidar.items()}
     array = DrivenArray(lidars, _footprint(rig), settings, rig.body, accept or rig.accept)
-    checked = (
+    found = driven(array, (
         SimpleNamespace(
             odometry=each.odometry, clouds=_clouds_by_name(rig, each.clouds), sweep=getattr(each, "sweep", None)
         ) for each in stations
-    )  # fmt: skip
-    found = driven(array, checked)
+    ))  # fmt: skip
     return Result(rig, found, found.floor)
 
 
@@ -484,17 +465,19 @@ def open_drive(
     from stretch_sim_cal.recording.stations import RecordedStation, recorded_stations
 
     profile: RobotProfile = profile_called(robot)
-    lidars, base = profile.every_lidar, profile.driven_base
+    topics, frames = _topics_and_frames(profile)
     with Recording(path) as recording:
-        found = recorded_stations(
-            recording, base.odometry, {name: lidar.topic for name, lidar in lidars.items()},
-            {name: lidar.frame for name, lidar in lidars.items()}, max_clouds, warnings.warn, continuous,
-        )  # fmt: skip
+        odometry = profile.driven_base.odometry
+        found = recorded_stations(recording, odometry, topics, frames, max_clouds, warnings.warn, continuous)
     return [
-        station if station.sweep is not None else RecordedStation(
-            {name: list(map(_structured, own)) for name, own in station.clouds.items()}, station.odometry
-        ) for station in found
-    ]  # fmt: skip
+        station if station.sweep is not None else RecordedStation(_all_structured(station.clouds), station.odometry)
+        for station in found
+    ]
+
+
+def _topics_and_frames(profile: RobotProfile) -> tuple[dict[str, str], dict[str, str]]:
+    lidars = profile.every_lidar.items()
+    return {name: lidar.topic for name, lidar in lidars}, {name: lidar.frame for name, lidar in lidars}
 
 
 def open_recording(
@@ -510,20 +493,17 @@ def open_recording(
     """
     from stretch_sim_cal.recording.topics import RecordedSets, recorded_clouds, recorded_description
 
-    profile: RobotProfile = profile_called(robot)
-    lidars = profile.every_lidar
-    frames = {name: lidar.frame for name, lidar in lidars.items()}
-    topics = {name: lidar.topic for name, lidar in lidars.items()}
+    topics, frames = _topics_and_frames(profile_called(robot))
     topics |= {side: given for side, given in (("left", left_topic), ("right", right_topic)) if given}
-    two = len(lidars) == len(SIDES)
+    two = len(frames) == len(SIDES)
     with Recording(path) as recording:
         # The frames' names are only checked for swapped topics: the rig says where the lidars are.
         if two:
             pairs = RecordedSets(recording, topics, frames, max_time_difference, max_pairs, warn=lambda _: None)
-            found: Mapping[str, Sequence[np.ndarray]] = dict(zip(lidars, zip(*pairs, strict=True), strict=True))
+            found: Mapping[str, Sequence[np.ndarray]] = dict(zip(frames, zip(*pairs, strict=True), strict=True))
         else:
             found = recorded_clouds(recording, topics, frames, max_pairs, warn=lambda _: None)
-        clouds = {name: list(map(_structured, own)) for name, own in found.items()}
+        clouds = _all_structured(found)
         description = recorded_description(recording)
     return RecordedClouds(clouds["left"], clouds.get("right", []), description, {} if two else clouds)
 
@@ -546,6 +526,10 @@ def _clouds(clouds: Iterable[np.ndarray] | None, side: str) -> list[np.ndarray]:
     if not isinstance(clouds, Iterable) or isinstance(clouds, str | bytes):
         raise InputError(f"{side}_clouds: is {type(clouds).__name__}; expected a list of clouds")
     return list(clouds)
+
+
+def _all_structured(clouds: Mapping[str, Iterable[np.ndarray]]) -> dict[str, list[np.ndarray]]:
+    return {name: list(map(_structured, own)) for name, own in clouds.items()}
 
 
 def _structured(columns: np.ndarray) -> np.ndarray:

@@ -53,7 +53,6 @@ def listed(values: Sequence[float], digits: int) -> str:
 
 
 def enumerated(words: Sequence[str]) -> str:
-    """Return words as "a, b and c"."""
     return " and ".join(filter(None, (", ".join(words[:-1]), words[-1])))
 
 
@@ -76,9 +75,8 @@ def joined(arguments: Sequence[str]) -> list[str]:
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser whose errors are one line with the command, the argument and the cause; an option that it does not have
-    comes before everything else, since it is often why another one is missing. The exit code is that of `InputError`.
-    """
+    """A parser whose errors are one line with the command, the argument and the cause, and the exit code of
+    `InputError`; an unknown option comes first, since it is often why another one is missing."""
 
     _given: Sequence[str] = ()
 
@@ -116,9 +114,10 @@ class Parser(argparse.ArgumentParser):
 
 def add_ci_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of a command whose outcome a CI system reads."""
-    group = parser.add_argument_group(
+    title = (
         "for CI (with GITHUB_ACTIONS=true failures are annotated, and GITHUB_STEP_SUMMARY names a file to append to)"
     )
+    group = parser.add_argument_group(title)
     group.add_argument("--junit", type=Path, metavar="FILE", help="write JUnit XML, with a test case for each result")
     group.add_argument("--summary", type=Path, metavar="FILE", help="write the tables of all results in Markdown")
 
@@ -160,11 +159,9 @@ def sigterm_interrupts() -> Iterator[None]:
 
 
 def run(action: Callable[[], int | None]) -> int:
-    """Call `action` and return its exit code (None means 0), or that of its error.
-
-    A `StretchSimCalError`, and a disk without room, becomes one line on stderr; Ctrl-C becomes 130. Any other exception
-    is a defect (of ours, or of a plugged-in method): it shows its traceback and becomes 3, since Python's own 1 would
-    read as a rejection."""
+    """Call `action` and return its exit code (None means 0), or that of its error. A `StretchSimCalError`, and a disk
+    without room, becomes one line on stderr; Ctrl-C becomes 130. Any other exception is a defect (of ours, or of a
+    plugged-in method): it shows its traceback and becomes 3, since Python's own 1 would read as a rejection."""
     try:
         code = action() or 0
         sys.stdout.flush()
@@ -180,9 +177,8 @@ def run(action: Callable[[], int | None]) -> int:
         return INTERRUPTED
     except Exception as error:
         if isinstance(error, OSError) and error.errno in NO_ROOM:
-            print(
-                f"error: {error.filename or 'output'}: cannot be written: {error.strerror}", file=sys.stderr, flush=True
-            )
+            where = error.filename or "output"
+            print(f"error: {where}: cannot be written: {error.strerror}", file=sys.stderr, flush=True)
             _no_more_output()
             return InputError.exit_code
         traceback.print_exc()

@@ -42,9 +42,8 @@ def share_directory() -> Path:
     installed = Path(__file__).resolve().parents[4] / "share" / PACKAGE
     if (installed / "worlds").is_dir():
         return installed
-    raise InputError(
-        f"{installed}: no such folder; install the package again with 'make env', 'pip install' or 'colcon build'"
-    )
+    again = "install the package again with 'make env', 'pip install' or 'colcon build'"
+    raise InputError(f"{installed}: no such folder; {again}")
 
 
 def folders_in(variable: str) -> list[Path]:
@@ -61,11 +60,10 @@ def find_shared(folder: str, name: str | Path, suffix: str) -> Path:
             return path.resolve()
         raise InputError(f"{path}: no such file")
     known = {p.name.removesuffix(suffix): p for p in (share_directory() / folder).glob(f"*{suffix}")}
-    if str(name) in known:
-        return known[str(name)]
-    raise InputError(
-        f"'{name}' is not known in {folder}/; available: {', '.join(sorted(known)) or 'nothing'}, or give a path"
-    )
+    if str(name) not in known:
+        available = ", ".join(sorted(known)) or "nothing"
+        raise InputError(f"'{name}' is not known in {folder}/; available: {available}, or give a path")
+    return known[str(name)]
 
 
 def is_path(name: str | Path) -> bool:
@@ -172,6 +170,7 @@ def _expanded(node: yaml.Node, known: dict[int, tuple[float, int]]) -> tuple[flo
         return 1, 1
     if id(node) not in known:
         known[id(node)] = math.inf, 0
+        children = node.value
         if isinstance(node, yaml.MappingNode):
             seen: set[tuple[str, str]] = set()
             for key, _ in node.value:
@@ -180,8 +179,6 @@ def _expanded(node: yaml.Node, known: dict[int, tuple[float, int]]) -> tuple[flo
                     raise yaml.constructor.ConstructorError(None, None, problem, key.start_mark)
                 seen.add((key.tag, str(key.value)))
             children = list(itertools.chain(*node.value))
-        else:
-            children = node.value
         sizes = [_expanded(child, known) for child in children]
         known[id(node)] = 1 + sum(size for size, _ in sizes), 1 + max((depth for _, depth in sizes), default=0)
     return known[id(node)]
@@ -193,7 +190,7 @@ def locked(path: str | Path) -> Iterator[None]:
     reentrant. Its folder is locked (by `flock`), so that no lock file stays behind. Raises `InputError` if that fails,
     `RunFailure` if another process holds it for longer than `LOCK_WAIT`."""
     folder, deadline = Path(os.path.realpath(path)).parent, time.monotonic() + LOCK_WAIT
-    with _writing(path):
+    with writing(path):
         folder.mkdir(parents=True, exist_ok=True)
         handle = os.open(folder, os.O_RDONLY)
     try:
@@ -203,9 +200,8 @@ def locked(path: str | Path) -> Iterator[None]:
                 break
             except BlockingIOError as error:
                 if time.monotonic() > deadline:
-                    raise RunFailure(
-                        f"{path}: another process has locked {folder} for {LOCK_WAIT:.0f} s; end it, and try again"
-                    ) from error
+                    held = f"another process has locked {folder} for {LOCK_WAIT:.0f} s"
+                    raise RunFailure(f"{path}: {held}; end it, and try again") from error
                 time.sleep(0.005)
             except OSError as error:
                 raise InputError(f"{path}: its folder cannot be locked: {error.strerror or error}") from error
@@ -258,7 +254,8 @@ def _locked_folder(folder: Path) -> int:
 
 
 @contextlib.contextmanager
-def _writing(path: str | Path) -> Iterator[None]:
+def writing(path: str | Path) -> Iterator[None]:
+    """A context in which an `OSError` becomes an `InputError` that says that `path` cannot be written."""
     try:
         yield
     except OSError as error:
@@ -278,12 +275,12 @@ def staged(path: str | Path, write: Callable[[BinaryIO], object]) -> Iterator[No
     """Write as `write_atomic` does, but replace `path` when the context ends without an exception: for files that
     belong together. A process that is killed leaves nothing behind."""
     target = Path(os.path.realpath(path))
-    with _writing(path):
+    with writing(path):
         target.parent.mkdir(parents=True, exist_ok=True)
         mode = target.stat().st_mode & 0o777 if target.exists() else 0o644
         handle, name = _temporary(target)
     try:
-        with _writing(path), os.fdopen(handle, "wb") as stream:  # closing writes, too
+        with writing(path), os.fdopen(handle, "wb") as stream:  # closing writes, too
             write(stream)
             stream.flush()
             os.fsync(handle)
@@ -297,8 +294,7 @@ def staged(path: str | Path, write: Callable[[BinaryIO], object]) -> Iterator[No
 
 
 def _temporary(target: Path) -> tuple[int, Path]:
-    """Return a descriptor of a new file in the folder of `target`, and its future name: it is still unnamed if the file
-    system supports that."""
+    """Return a descriptor of a new file beside `target`, and its future name: still unnamed if that is supported."""
     name = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
     try:
         return os.open(target.parent, os.O_TMPFILE | os.O_WRONLY, 0o600), name
@@ -307,7 +303,6 @@ def _temporary(target: Path) -> tuple[int, Path]:
 
 
 def write_text(path: str | Path, text: str) -> None:
-    """Write `text` to `path` atomically (see `write_atomic`)."""
     write_atomic(path, lambda stream: stream.write(text.encode("utf-8")))
 
 
@@ -325,7 +320,6 @@ def yaml_text(data: dict[str, Any], flow_style: bool | None = None) -> str:
 
 
 def write_yaml(path: str | Path, data: dict[str, Any]) -> None:
-    """Write a mapping to `path` as YAML (see `yaml_text`), atomically."""
     write_text(path, yaml_text(data))
 
 
@@ -363,14 +357,13 @@ def rollback(path: str | Path) -> Path:
         existing = backups_of(path)
         if not existing:
             raise InputError(f"{path}: there is no backup to roll back to ({path.name}.backup-* in {path.parent})")
-        backup = existing[-1]
-        content = _bytes(backup)
+        content = _bytes(existing[-1])
         if path.exists():
             replaced = _bytes(path)
             write_atomic(path.with_name(path.name + ROLLED_BACK), lambda stream: stream.write(replaced))
         write_atomic(path, lambda stream: stream.write(content))
-        backup.unlink()
-    return backup
+        existing[-1].unlink()
+    return existing[-1]
 
 
 def _bytes(path: Path) -> bytes:

@@ -20,15 +20,10 @@ from stretch_sim_cal.validate import Bounds, keys_of
 DRAFT = "https://json-schema.org/draft/2020-12/schema"
 Schema = dict[str, Any]
 PLAIN: dict[Any, Schema] = {
-    Any: {},
-    type(None): {"type": "null"},
-    None: {"type": "null"},
-    bool: {"type": "boolean"},
-    str: {"type": "string", "pattern": r"\S"},  # not empty
-    Path: {"type": "string", "pattern": r"\S"},
-    int: {"type": "integer"},
-    float: {"type": "number"},
-}
+    Any: {}, type(None): {"type": "null"}, None: {"type": "null"}, bool: {"type": "boolean"},
+    int: {"type": "integer"}, float: {"type": "number"},
+    str: {"type": "string", "pattern": r"\S"}, Path: {"type": "string", "pattern": r"\S"},  # not empty
+}  # fmt: skip
 
 
 def of_file(title: str, schema: Schema) -> Schema:
@@ -64,7 +59,6 @@ def of(kind: Any, bounds: Bounds = Bounds()) -> Schema:
 
 
 def any_of(*kinds: Any) -> Schema:
-    """Return the schema of what one of these types or schemas accepts."""
     return {"anyOf": [of(kind) for kind in kinds]}
 
 

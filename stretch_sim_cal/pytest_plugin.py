@@ -58,7 +58,6 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def _asked(node: Any) -> dict[str, Any]:
-    """Return the keywords of a test's marker."""
     marker = node.get_closest_marker(MARKER)
     return {} if marker is None else dict(marker.kwargs)
 
@@ -106,8 +105,7 @@ def truth(sim: Any) -> Any:
 
 @pytest.fixture
 def calibration(request: pytest.FixtureRequest, sim: Any, tmp_path: Path) -> Any:
-    """The calibration (`stretch_sim_cal.Result`) of what is simulated, here or by the nodes (`backend`,
-    `--simcal-backend`)."""
+    """The calibration (`stretch_sim_cal.Result`) of what is simulated, by the backend."""
     backend = _asked(request.node).get("backend") or request.config.getoption("--simcal-backend")
     if backend not in BACKENDS:
         pytest.fail(f"marker {MARKER}: backend {backend!r} is not one of {', '.join(BACKENDS)}", pytrace=False)
@@ -189,7 +187,6 @@ def _file_name(nodeid: str) -> str:
 
 
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
-    """Collect YAML files that are scenarios."""
     if file_path.suffix not in (".yaml", ".yml"):
         return None
     with contextlib.suppress(OSError, UnicodeDecodeError):
@@ -199,8 +196,6 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Col
 
 
 class ScenarioFile(pytest.File):
-    """A file with one scenario."""
-
     def collect(self) -> Iterator[pytest.Item]:
         yield ScenarioItem.from_parent(self, name=self.path.stem)
 

@@ -74,31 +74,22 @@ def simulate(
     """
     if frames < 1:
         raise InputError(f"simulate: frames: is {frames}; expected at least 1")
-    given = {"world": str(world), "seed": seed}
-    if robot is not None:
-        given["robot"] = str(robot)
-    if sensor is not None:
-        given["sensor"] = str(sensor)
-    data = given | dict(simulation or {})
+    named = {"robot": robot, "world": world, "sensor": sensor}
+    data = {key: str(name) for key, name in named.items() if name is not None} | {"seed": seed} | dict(simulation or {})
     setup = SimulationSetup.from_mapping(data, source="simulate")
     if mount_errors is not None:
         setup = _with_mount_errors(setup, data, mount_errors)
     simulator = EmbeddedSimulator(setup)
-    profile, kinds = simulator.profile, tuple(simulator.sensors.values())
-    names = list(profile.every_lidar)
-    rig = Rig.from_urdf(
-        simulator.nominal_description,
-        sensor=kinds[: len(names)] if len(set(map(id, kinds))) > 1 and len(names) > 1 else kinds[0],
-        robot=data.get("robot"),
-    )
+    names, kinds = list(simulator.profile.every_lidar), tuple(simulator.sensors.values())
+    own = kinds[: len(names)] if len(set(map(id, kinds))) > 1 and len(names) > 1 else kinds[0]
+    rig = Rig.from_urdf(simulator.nominal_description, own, robot=data.get("robot"))
     stations = stations_of(simulator, names, frames, drive, continuous) if len(drive) else []
     clouds = stations[0].clouds if stations else _clouds(simulator, names, range(frames))
     true = {name: simulator.base_from_lidar(name) for name in names}
     first = names[0]
     floor = simulator.floor_in_base.moved(simulator.base_from_lidar(first, nominal=True) @ inverse(true[first]))
     over_floor = {name: simulator.floor_from_lidar(name) for name in names}
-    truth = Truth(true, floor.facing(UP), over_floor)
-    return Simulated(rig, clouds, truth, simulator, stations)
+    return Simulated(rig, clouds, Truth(true, floor.facing(UP), over_floor), simulator, stations)
 
 
 def _clouds(simulator: EmbeddedSimulator, names: Sequence[str], ticks: range) -> dict[str, list[np.ndarray]]:
@@ -166,8 +157,7 @@ def _on_the_move(
 
 
 def _with_mount_errors(setup: SimulationSetup, given: Mapping, size: tuple[float, float]) -> SimulationSetup:
-    """Return a setup whose mounts are off by so much (m, rad) in random directions of its seed, apart from those whose
-    errors are given."""
+    """Return a setup whose mounts, but those with given errors, are off by so much (m, rad) in random directions."""
     random = np.random.default_rng([setup.seed, 1])
     drawn = {name: PoseError.drawn(random, *size) for name in setup.lidars}
     if setup.profile.one_lidar:

@@ -11,8 +11,7 @@ from stretch_sim_cal.geometry.transforms import error, inverse, log
 
 
 class PairError(NamedTuple):
-    """How far the pose of one lidar to another is from the truth: mm, deg, and NEES over its six degrees of freedom,
-    1 on average if the covariance is honest."""
+    """How far the pose of one lidar to another is from the truth: mm, deg, and NEES (see `nees`)."""
 
     mm: float
     deg: float
@@ -20,7 +19,7 @@ class PairError(NamedTuple):
 
 
 class FloorError(NamedTuple):
-    """How far a floor is from the truth: height in mm, tilt in deg, and NEES over its three degrees of freedom."""
+    """How far a floor is from the truth: height in mm, tilt in deg, and NEES."""
 
     height_mm: float
     tilt_deg: float
@@ -28,8 +27,7 @@ class FloorError(NamedTuple):
 
 
 class WheelsError(NamedTuple):
-    """How far a lidar's place against the wheels is from the truth: mm over x and y, yaw in deg, and NEES over its
-    three degrees of freedom."""
+    """How far a lidar's place against the wheels is from the truth: mm over x and y, yaw in deg, and NEES."""
 
     mm: float
     yaw_deg: float
@@ -109,6 +107,5 @@ class Errors:
 
 
 def nees(off: np.ndarray, covariance: np.ndarray) -> float:
-    """Return the normalised estimation error squared of an error (N,) over its degrees of freedom: 1 on average if the
-    covariance (N, N) is consistent."""
+    """Return the normalised estimation error squared of an error (N,), over N: 1 on average if consistent."""
     return float(off @ np.linalg.solve(covariance, off)) / len(off)

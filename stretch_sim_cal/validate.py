@@ -70,8 +70,7 @@ def numbers(value: Any, count: int, where: str, low: float = -math.inf, high: fl
 
 
 def numbers_by_key(value: Any, where: str, **known: tuple[float, ...]) -> dict[str, float]:
-    """Return a mapping of numbers; `known` are the least and the greatest value of each, and its default; without one
-    it has to be there."""
+    """Return a mapping of numbers; `known` are the least and the greatest value of each, and a default."""
     data = mapping(value, set(known), where)
     return {
         key: number(data.get(key, *default), f"{where}: {key}", low, high)
@@ -86,21 +85,18 @@ def texts_by_key(value: Any, where: str, **known: str | None) -> dict[str, str |
 
 
 def flag(value: Any, where: str) -> bool:
-    """Return `value`. Raises `InputError` unless it is true or false."""
     if not isinstance(value, bool):
         raise InputError(f"{where}: is {_shown(value)}; expected true or false")
     return value
 
 
 def text(value: Any, where: str) -> str:
-    """Return `value`. Raises `InputError` unless it is a text that is not empty."""
     if not isinstance(value, str) or not value.strip():
         raise InputError(f"{where}: is {_shown(value)}; expected text")
     return value
 
 
 def choice(value: Any, known: tuple[str, ...], where: str) -> str:
-    """Return `value`. Raises `InputError` unless it is one of the known ones."""
     if value not in known:
         raise InputError(f"{where}: is {_shown(value)}, use one of {', '.join(known)}")
     return str(value)

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from stretch_sim_cal.errors import InputError
+from stretch_sim_cal.files import writing
 
 APPLICATION = "stretch_sim_cal"
 # Of the lidars, the left one first; of pages, too.
@@ -43,17 +44,14 @@ def opened(options: Any) -> "View | None":
     try:
         import rerun
     except ImportError as error:
-        raise InputError(
-            "--view, --view-file and --view-port need Rerun: pip install 'stretch_sim_cal[view]' (or rerun-sdk)"
-        ) from error
+        install = "pip install 'stretch_sim_cal[view]' (or rerun-sdk)"
+        raise InputError(f"--view, --view-file and --view-port need Rerun: {install}") from error
     if port and not 1 <= port <= 65535:
         raise InputError(f"--view-port: is {port}; expected a port from 1 to 65535")
     if file:
-        try:
+        with writing(f"--view-file {file}"):
             Path(file).parent.mkdir(parents=True, exist_ok=True)
             Path(file).touch()
-        except OSError as error:
-            raise InputError(f"--view-file {file}: cannot be written: {error.strerror}") from error
     return View(rerun, options.view, file, (host or LOOPBACK, port) if port else None)
 
 
@@ -87,8 +85,7 @@ class View:
         self._log("log", self._rerun.TextLog(text, level=level))
 
     def clouds(self, when: str, clouds: Mapping[str, np.ndarray]) -> None:
-        """Show the clouds (N, 3) by lidar, `when` being "before" or "after", and all but the first by distance from
-        that."""
+        """Show clouds (N, 3) by lidar, `when`: "before" or "after", and all but the first by distance from that."""
         gaps = self._by_residual(when, clouds)
         if len(gaps):
             self.series(f"gap_{when}_mm", 1e3 * float(np.sqrt(np.mean(gaps**2))))
@@ -96,10 +93,10 @@ class View:
     def _by_residual(self, when: str, clouds: Mapping[str, np.ndarray]) -> np.ndarray:
         drawn = {name: thinned(points) for name, points in clouds.items()}
         for (name, points), colour in zip(drawn.items(), itertools.cycle(LIDARS)):
-            self._log(f"world/{when}/by_lidar/{name}", self._rerun.Points3D(points, colors=colour, radii=RADIUS))
+            self._points(f"world/{when}/by_lidar/{name}", points, colour)
         first, *others = drawn.values()
         places, gaps = residuals(first, np.concatenate([first[:0], *others]))
-        self._log(f"world/{when}/by_residual", self._rerun.Points3D(places, colors=coloured(gaps), radii=RADIUS))
+        self._points(f"world/{when}/by_residual", places, coloured(gaps))
         return gaps
 
     def patches(self, places: np.ndarray, gaps: np.ndarray, verdicts: Sequence[str]) -> None:
@@ -110,17 +107,15 @@ class View:
         kept = np.array([verdict == "counts" for verdict in verdicts], dtype=bool)
         rejected = np.tile(np.uint8(REJECTED), (len(kept), 1))
         for name, chosen, colours in (("counting", kept, coloured(np.nan_to_num(gaps))), ("rejected", ~kept, rejected)):
-            shown = self._rerun.Points3D(
-                places[chosen].astype(np.float32), colors=colours[chosen], radii=4 * RADIUS, labels=list(texts[chosen]),
-                show_labels=False,
-            )  # fmt: skip
-            self._log(f"world/patches/{name}", shown)
+            labels = {"labels": list(texts[chosen]), "show_labels": False}
+            points = places[chosen].astype(np.float32)
+            self._points(f"world/patches/{name}", points, colours[chosen], 4 * RADIUS, **labels)
 
     def floor(self, points: np.ndarray, base_from_footprint: np.ndarray) -> None:
         """Show the returns (N, 3) from the floor, in base_footprint, by their height over the fitted one."""
         near = thinned(points[(np.abs(points[:, 2]) < 0.03) & (np.hypot(points[:, 0], points[:, 1]) < 5.0)])
         self.place("world/footprint", base_from_footprint)
-        self._log("world/footprint/floor", self._rerun.Points3D(near, colors=coloured(near[:, 2]), radii=RADIUS))
+        self._points("world/footprint/floor", near, coloured(near[:, 2]))
 
     def place(self, path: str, parent_from_child: np.ndarray) -> None:
         self._log(path, self._rerun.Transform3D(translation=parent_from_child[:3, 3], mat3x3=parent_from_child[:3, :3]))
@@ -140,22 +135,20 @@ class View:
     def body(self, points: np.ndarray, minimum: np.ndarray, outer: np.ndarray) -> None:
         """Show the returns (N, 3) of an arm pose without the floor's, and the outlines (K, 2) of the fitted shape and
         of the stop zone, in base_footprint."""
-        points = points[points[:, 2] > 0.05]
-        self._log("world/footprint/returns", self._rerun.Points3D(thinned(points), colors=RETURNS, radii=RADIUS / 2))
+        self._points("world/footprint/returns", thinned(points[points[:, 2] > 0.05]), RETURNS, RADIUS / 2)
         for name, outline, colour in (("shape", minimum, FIT), ("stop_zone", outer, ZONE)):
             ring = np.column_stack([np.vstack([outline, outline[:1]]), np.full(len(outline) + 1, 0.01)])
             self._log(f"world/footprint/{name}", self._rerun.LineStrips3D([ring], colors=colour, radii=0.006))
 
     def live(self, stamp: int, clouds: Mapping[str, np.ndarray], marked: np.ndarray | None = None) -> None:
-        """Show clouds (N, 3) by lidar of one time, `stamp` ns, and `marked` returns, in the frame of the node, at most
-        every `LIVE_EVERY` s."""
+        """Show clouds (N, 3) by lidar of a time, `stamp` ns, and `marked` returns, in the node's frame."""
         if stamp - self._live < LIVE_EVERY * 1e9:
             return
         self._live = stamp
         self._recording.set_time("time", timestamp=1e-9 * stamp)
         self._by_residual("after", clouds)
         if marked is not None:
-            self._log("world/footprint/returns", self._rerun.Points3D(thinned(marked), colors=FIT, radii=2 * RADIUS))
+            self._points("world/footprint/returns", thinned(marked), FIT, 2 * RADIUS)
 
     def series(self, name: str, value: float) -> None:
         self._log(f"plots/{name.replace(' ', '_')}", self._rerun.Scalars(value))
@@ -169,14 +162,16 @@ class View:
                 while True:
                     time.sleep(1.0)
 
+    def _points(self, path: str, points: np.ndarray, colours: Any, radius: float = RADIUS, **more: Any) -> None:
+        self._log(path, self._rerun.Points3D(points, colors=colours, radii=radius, **more))
+
     def _log(self, path: str, *what: Any, static: bool = False) -> None:
         self._recording.log(path, *what, static=static)
 
 
 def _server(host: str, port: int) -> tuple[subprocess.Popen, str]:
     """Start the server of the viewer's page on an address and port, which ends with this process; return it with the
-    URL for data, on a free port of the same address. (A server in this process would listen on all interfaces.) Raises
-    `InputError` if it does not come up."""
+    URL for data, on a free port of the same address. (A server in this process would listen on all interfaces.)"""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         with socket.socket(family) as free, socket.socket(family) as wanted:
@@ -187,10 +182,8 @@ def _server(host: str, port: int) -> tuple[subprocess.Popen, str]:
     except OSError as error:
         raise InputError(f"--view-port {port}: cannot be served on {host}: {error.strerror or error}") from error
     command = [sys.executable, "-m", "rerun", "--serve-web", "--bind", host, "--port", str(data)]
-    server = subprocess.Popen(
-        [*command, "--web-viewer-port", str(port)],
-        stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-    )  # fmt: skip
+    silent = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
+    server = subprocess.Popen([*command, "--web-viewer-port", str(port)], **silent)
     atexit.register(server.terminate)
     # One that listens on all addresses is reached at this machine's own.
     reached = {"0.0.0.0": LOOPBACK, "::": "::1"}.get(host, host)
@@ -211,9 +204,8 @@ def _wait_for(server: subprocess.Popen, host: str, port: int) -> None:
             return
         time.sleep(0.05)
     server.terminate()
-    raise InputError(
-        f"--view-port: Rerun's server does not listen on {host}:{port}; check that 'python -m rerun' works"
-    )
+    listen = f"Rerun's server does not listen on {host}:{port}"
+    raise InputError(f"--view-port: {listen}; check that 'python -m rerun' works")
 
 
 def _blueprint(rerun: Any) -> Any:
@@ -263,9 +255,8 @@ def residuals(left: np.ndarray, right: np.ndarray) -> tuple[np.ndarray, np.ndarr
     chosen = np.flatnonzero(distances[:, -1] < 3.0 * NEAR)
     around = left[indices[chosen]].astype(float)
     centre = around.mean(axis=1)
-    spread, axes = np.linalg.eigh(
-        np.einsum("nki,nkj->nij", around - centre[:, None], around - centre[:, None]) / NEIGHBOURS
-    )
+    off = around - centre[:, None]
+    spread, axes = np.linalg.eigh(np.einsum("nki,nkj->nij", off, off) / NEIGHBOURS)
     # A plane, not a line: a single ring of a lidar determines nothing across itself.
     flat = (np.sqrt(np.maximum(spread[:, 0], 0.0)) < FLAT) & (spread[:, 1] > 4.0 * spread[:, 0]) & (spread[:, 1] > 1e-5)
     normals = axes[:, :, 0]

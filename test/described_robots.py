@@ -38,6 +38,11 @@ def joint(name, parent, child, kind="fixed", xyz="0 0 0", rpy="0 0 0", axis="0 0
     )
 
 
+def hung(child: str, parent: str, kind: str = "fixed", inside: str = "", **of_joint) -> str:
+    """A link with the joint that it hangs on."""
+    return link(child, inside) + joint(f"{child.removesuffix('_link')}_joint", parent, child, kind, **of_joint)
+
+
 BOX = '<visual><geometry><box size="0.1 0.1 0.1"/></geometry></visual>'
 MASS = '<inertial><mass value="1"/><inertia ixx="1" ixy="0" ixz="0" iyy="1" iyz="0" izz="1"/></inertial>'
 

@@ -25,27 +25,19 @@ def box_returns(seed: int, count: int, power: int = 1) -> np.ndarray:
 
 
 def alignment_result(right_to_left=TURNED, variance=1e-8, refusals=(), covariance=None):
+    covariance = np.eye(6) * variance if covariance is None else covariance
     return SimpleNamespace(
-        right_to_left=right_to_left,
-        covariance=np.eye(6) * variance if covariance is None else covariance,
-        rmse=0.0101,
-        num_frames=20,
-        method="planes",
+        right_to_left=right_to_left, covariance=covariance, rmse=0.0101, num_frames=20, method="planes",
         refusals=list(refusals),
-    )
+    )  # fmt: skip
 
 
 def floor_result(height=0.031, tilt=(0.01, -0.02), refusals=(), plane=None):
     plane = Plane.from_coefficients([tilt[0], tilt[1], 1.0], height) if plane is None else plane
     return SimpleNamespace(
-        plane=plane,
-        footprint_from_base=footprint_from_base(plane),
-        covariance=np.eye(3) * 1e-9,
-        rmse=0.007,
-        num_frames=10,
-        method="support",
-        refusals=list(refusals),
-    )
+        plane=plane, footprint_from_base=footprint_from_base(plane), covariance=np.eye(3) * 1e-9, rmse=0.007,
+        num_frames=10, method="support", refusals=list(refusals),
+    )  # fmt: skip
 
 
 def true_calibration(truth, mast=None):

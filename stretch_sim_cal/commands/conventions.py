@@ -14,7 +14,7 @@ from stretch_sim_cal.conventions import PROFILES, kept, normal_form, profile_nam
 from stretch_sim_cal.conventions.neutral import lint_neutral
 from stretch_sim_cal.conventions.normal_form import Normal, Options
 from stretch_sim_cal.conventions.normalized_files import NO_TOOL, normal_tool, tool_findings, tool_in, write, write_tool
-from stretch_sim_cal.conventions.profile import ERROR, INFO, LEVELS, SILENT, WARNING, Finding, has_errors
+from stretch_sim_cal.conventions.profile import ERROR, INFO, LEVELS, SILENT, WARNING, Finding, by_level, has_errors
 from stretch_sim_cal.conventions.profile import lint as findings_in
 from stretch_sim_cal.conventions.rewrite import OTHER
 from stretch_sim_cal.conventions.stretch import STRETCH
@@ -100,7 +100,7 @@ def _lint(args: argparse.Namespace) -> int:
         name = "neutral" if convention is None else f"neutral, {convention.name}"
         said = "has errors" if has_errors(findings) else "has no errors"
         if convention is not None:
-            findings = sorted([*findings, *findings_in(model, convention)], key=lambda each: LEVELS.index(each.level))
+            findings = by_level([*findings, *findings_in(model, convention)])
             said = f"keeps the {convention.title}" + (" but has errors" if has_errors(findings) else "")
     shown = [each for each in findings if each.level != INFO] if args.quiet and form != "json" else findings
     if form == "json":

@@ -1,7 +1,7 @@
 """The conventions that a robot description can be checked against, by name."""
 
 from stretch_sim_cal.conventions.icub import ICUB
-from stretch_sim_cal.conventions.profile import ERROR, Profile, lint
+from stretch_sim_cal.conventions.profile import Profile, has_errors, lint
 from stretch_sim_cal.conventions.rep199 import REP199
 from stretch_sim_cal.conventions.stretch import STRETCH
 from stretch_sim_cal.errors import InputError
@@ -19,8 +19,5 @@ def profile_named(name: str) -> Profile:
 
 def kept(model: RobotModel) -> Profile | None:
     """Return the first convention that applies to a model and finds no error in it, None if there is none."""
-    return next(
-        (each for each in PROFILES.values()
-         if not each.silent(model) and not any(finding.level == ERROR for finding in lint(model, each))),
-        None,
-    )  # fmt: skip
+    suited = (each for each in PROFILES.values() if not each.silent(model))
+    return next((each for each in suited if not has_errors(lint(model, each))), None)

@@ -15,25 +15,25 @@ from stretch_sim_cal.conventions.profile import (
     Finding,
     Profile,
     angle_deg,
+    error,
     frames_in,
     has_geometry,
+    info,
     lint,
     not_fixed,
     rigidly_joined,
     shown,
+    warning,
 )
 from stretch_sim_cal.conventions.rewrite import AddedFrame, Turning
 from stretch_sim_cal.robot.model import RobotModel, near
 
+_LEG = ("hip_pitch", "hip_roll", "hip_yaw", "knee", "ankle_pitch", "ankle_roll")
+_ARM = ("shoulder_pitch", "shoulder_roll", "shoulder_yaw", "elbow", "wrist_prosup", "wrist_pitch", "wrist_yaw")
 BOARDS: dict[str, tuple[str, ...]] = {
-    "left_leg": ("l_hip_pitch", "l_hip_roll", "l_hip_yaw", "l_knee", "l_ankle_pitch", "l_ankle_roll"),
-    "right_leg": ("r_hip_pitch", "r_hip_roll", "r_hip_yaw", "r_knee", "r_ankle_pitch", "r_ankle_roll"),
-    "torso": ("torso_pitch", "torso_roll", "torso_yaw"),
-    "head": ("neck_pitch", "neck_roll", "neck_yaw"),
-    "left_arm": ("l_shoulder_pitch", "l_shoulder_roll", "l_shoulder_yaw", "l_elbow", "l_wrist_prosup", "l_wrist_pitch",
-                 "l_wrist_yaw"),
-    "right_arm": ("r_shoulder_pitch", "r_shoulder_roll", "r_shoulder_yaw", "r_elbow", "r_wrist_prosup", "r_wrist_pitch",
-                  "r_wrist_yaw"),
+    "left_leg": tuple(f"l_{joint}" for joint in _LEG), "right_leg": tuple(f"r_{joint}" for joint in _LEG),
+    "torso": ("torso_pitch", "torso_roll", "torso_yaw"), "head": ("neck_pitch", "neck_roll", "neck_yaw"),
+    "left_arm": tuple(f"l_{joint}" for joint in _ARM), "right_arm": tuple(f"r_{joint}" for joint in _ARM),
 }  # fmt: skip
 """YARP control boards, and the joints of each."""
 FT_SENSORS = {
@@ -58,24 +58,14 @@ _ALL_JOINTS = [joint for joints in BOARDS.values() for joint in joints]
 _JOINTS = {*_ALL_JOINTS, *FT_SENSORS}
 
 
-def _on_side(side: str, name: str) -> str:
-    return name if name in (ROOT_LINK, "chest") else f"{side}_{name}"
-
-
 LINKS: dict[str, tuple[str, str]] = {
-    **{
-        _on_side(side, link): (f"{side}_{joint}", _on_side(side, parent))
-        for side in "lr"
-        for link, joint, parent in _SIDED
-    },
-    "torso_1": ("torso_pitch", ROOT_LINK),
-    "torso_2": ("torso_roll", "torso_1"),
-    "chest": ("torso_yaw", "torso_2"),
-    "neck_1": ("neck_pitch", "chest"),
-    "neck_2": ("neck_roll", "neck_1"),
-    "head": ("neck_yaw", "neck_2"),
-}
-"""Each link's parent joint and parent link, with the table's slips put right (see `SLIPS`)."""
+    f"{side}_{link}": (f"{side}_{joint}", parent if parent in (ROOT_LINK, "chest") else f"{side}_{parent}")
+    for side in "lr" for link, joint, parent in _SIDED
+} | {
+    "torso_1": ("torso_pitch", ROOT_LINK), "torso_2": ("torso_roll", "torso_1"), "chest": ("torso_yaw", "torso_2"),
+    "neck_1": ("neck_pitch", "chest"), "neck_2": ("neck_roll", "neck_1"), "head": ("neck_yaw", "neck_2"),
+}  # fmt: skip
+"""Each link's parent joint and parent link, with the table's slips put right (docs/conventions.md)."""
 NECK_LINKS = ("neck_1", "neck_2", "head")
 """Not in the table of links, so a model that calls them otherwise is not at fault."""
 SMALL_WITHOUT_MASS = ("[lr]_hip_3", "[lr]_wrist_1", "torso_[12]", "neck_[12]")
@@ -96,8 +86,7 @@ AXES: dict[str, tuple[int, int, int]] = {
 ARM_JOINTS = frozenset(BOARDS["left_arm"] + BOARDS["right_arm"])
 """By the text their axes are only rough directions."""
 FRAMES: dict[str, tuple[str, ...]] = {
-    "root_frame": (ROOT_LINK,),
-    "imu_frame": ("head",),
+    "root_frame": (ROOT_LINK,), "imu_frame": ("head",),
     "l_hand_dh_frame": ("l_hand",), "r_hand_dh_frame": ("r_hand",),
     "l_foot_dh_frame": ("l_foot",), "r_foot_dh_frame": ("r_foot",),
     "l_arm_ft_frame": ("l_shoulder_3", "l_upper_arm"), "r_arm_ft_frame": ("r_shoulder_3", "r_upper_arm"),
@@ -123,16 +112,16 @@ def control_boards(model: RobotModel) -> Iterator[Finding]:
         missing = [name for name in joints if name not in model.joints]
         if len(missing) == len(joints):
             message = f"none of its joints is in the model ({', '.join(joints)})"
-            yield Finding("control-board", INFO, board, message, "none, if the robot lacks it")
+            yield info("control-board", board, message, "none, if the robot lacks it")
             continue
         for name in missing:
             message = f"control board {board} has {len(joints)} joints, this one is missing"
-            fix = f"name the joint {name}{near(name, unknown) if unknown else ''}"
-            yield Finding("control-board", ERROR, name, message, fix)
+            hint = near(name, unknown) if unknown else ""
+            yield error("control-board", name, message, f"name the joint {name}{hint}")
         for name in joints:
             if name in model.joints and model.joints[name].type != "revolute":
                 message = f"it is {model.joints[name].type}, not revolute as in the table"
-                yield Finding("joint-type", ERROR, name, message, "make it revolute")
+                yield error("joint-type", name, message, "make it revolute")
 
 
 def _unknown_joints(model: RobotModel) -> list[str]:
@@ -143,10 +132,9 @@ def unknown_joints(model: RobotModel) -> Iterator[Finding]:
     """Moving joints are those of the table; eyes and hands are not covered by it."""
     for name in _unknown_joints(model):
         if _DISREGARDED.search(name):
-            yield Finding("joint-name", INFO, name, "eyes and hands are not covered by the conventions", "none needed")
+            yield info("joint-name", name, "eyes and hands are not covered by the conventions")
         else:
-            message = f"the table has no such joint{near(name, _ALL_JOINTS)}"
-            yield Finding("joint-name", WARNING, name, message, "rename it")
+            yield warning("joint-name", name, f"the table has no such joint{near(name, _ALL_JOINTS)}", "rename it")
 
 
 def ft_sensors(model: RobotModel) -> Iterator[Finding]:
@@ -154,85 +142,71 @@ def ft_sensors(model: RobotModel) -> Iterator[Finding]:
     for name, sensor in FT_SENSORS.items():
         if name not in model.joints:
             message = f"there is no such joint for YARP's sensor {sensor}"
-            yield Finding("ft-sensor", INFO, name, message, "none, if the robot lacks it")
+            yield info("ft-sensor", name, message, "none, if the robot lacks it")
         elif model.joints[name].variables:
-            yield Finding("ft-sensor", ERROR, name, f"it is {model.joints[name].type}", "make it fixed")
+            yield error("ft-sensor", name, f"it is {model.joints[name].type}", "make it fixed")
 
 
 def links(model: RobotModel) -> Iterator[Finding]:
     """Links have the names of the table, below its joints and links."""
     if ROOT_LINK not in model.links:
-        yield Finding("link", ERROR, model.root, f"there is no {ROOT_LINK}", f"call the pelvis {ROOT_LINK}")
+        yield error("link", model.root, f"there is no {ROOT_LINK}", f"call the pelvis {ROOT_LINK}")
     elif not rigidly_joined(model, ROOT_LINK, model.root):
-        yield Finding("link", ERROR, ROOT_LINK, f"it moves against the root {model.root}", "make it the root")
+        yield error("link", ROOT_LINK, f"it moves against the root {model.root}", "make it the root")
+    present = {name for joints in BOARDS.values() if any(each in model.joints for each in joints) for name in joints}
     for link, (joint_name, _) in LINKS.items():
         joint = model.joints.get(joint_name)
         if joint is None:
-            if (
-                link in model.links
-                and link not in NECK_LINKS
-                and any(
-                    joint_name in board and any(name in model.joints for name in board) for board in BOARDS.values()
-                )
-            ):
+            if link in model.links and link not in NECK_LINKS and joint_name in present:
                 above = model.parent_joints.get(link)
                 message = f"it is below joint {above.name if above else 'none'}, the table says {joint_name}"
-                yield Finding("parent-joint", ERROR, link, message, f"call the joint above it {joint_name}")
+                yield error("parent-joint", link, message, f"call the joint above it {joint_name}")
             continue
-        level = INFO if link in NECK_LINKS else ERROR
+        found = info if link in NECK_LINKS else error
         if joint.child != link:
             message = f"the link below joint {joint_name} is called {joint.child}"
-            yield Finding("link", level, joint.child, message, f"call it {link}")
+            yield found("link", joint.child, message, f"call it {link}")
         expected = _parent(model, link)
         if joint.parent != expected:
             message = f"joint {joint_name} is attached to {joint.parent}, the table says {expected}"
-            yield Finding("parent-link", level, link, message, f"attach it to {expected}")
+            yield found("parent-link", link, message, f"attach it to {expected}")
 
 
 def bodies(model: RobotModel) -> Iterator[Finding]:
     """Links, other than frames, are characterised by a mass and a physical shape."""
-    for link in (ROOT_LINK, *LINKS):
-        if link not in model.links:
-            continue
+    for link in (name for name in (ROOT_LINK, *LINKS) if name in model.links):
         inertial = model.links[link].inertial
         if inertial is None or inertial.mass <= 0.0:
-            yield Finding("link-mass", WARNING, link, "the link has no mass", "give it its inertial parameters")
+            yield warning("link-mass", link, "the link has no mass", "give it its inertial parameters")
         if not has_geometry(model, link):
-            yield Finding("link-shape", WARNING, link, "the link has no shape", "give it its mesh")
+            yield warning("link-shape", link, "the link has no shape", "give it its mesh")
 
 
 def _parent(model: RobotModel, link: str) -> str:
     """Return a link's parent in the table, skipping links beyond a sensor that the robot does not have."""
     parent = LINKS[link][1]
-    while parent in LINKS and LINKS[parent][0] in FT_SENSORS:
-        if LINKS[parent][0] in model.joints or parent in model.links:
-            break
-        parent = LINKS[parent][1]
-    return parent
+    joint, _ = LINKS.get(parent, ("", ""))
+    absent = joint in FT_SENSORS and joint not in model.joints and parent not in model.links
+    return _parent(model, parent) if absent else parent
 
 
 def axes(model: RobotModel) -> Iterator[Finding]:
     """Axes at the zero configuration, in the root frame, are those of the table; in the arms roughly."""
     reference = next((link for link in (ROOT_FRAME, ROOT_LINK) if link in model.links), None)
-    if reference is None:
-        return
-    frames = frames_in(model, reference)
+    frames = frames_in(model, reference) if reference else {}
     for name, direction in AXES.items():
         joint = model.joints.get(name)
-        if joint is None or not joint.variables or not joint.axis.any():
+        if not frames or joint is None or not joint.variables or not joint.axis.any():
             continue
-        axis = frames[joint.child][:3, :3] @ joint.unit_axis
+        axis, arm = frames[joint.child][:3, :3] @ joint.unit_axis, name in ARM_JOINTS
         away = angle_deg(axis, np.array(direction, dtype=float))
-        arm = name in ARM_JOINTS
         if away <= AXIS_DEG:
             continue
         level = ERROR if away > WRONG_AXIS_DEG else INFO if arm else WARNING
-        roughly = "; the table gives the arms' axes only roughly" if arm else ""
-        opposite = "negate the axis and swap the limits" if away > 180.0 - WRONG_AXIS_DEG else "turn the axis"
-        yield Finding(
-            "axis", level, name, f"at zero its axis {shown(axis)} in {reference} is {away:.1f} deg from the table's "
-            f"{shown(np.array(direction))}{roughly}", "none needed" if level == INFO else opposite, away,
-        )  # fmt: skip
+        message = f"at zero its axis {shown(axis)} in {reference} is {away:.1f} deg from the table's "
+        message += shown(np.array(direction)) + ("; the table gives the arms' axes only roughly" if arm else "")
+        fix = "negate the axis and swap the limits" if away > 180.0 - WRONG_AXIS_DEG else "turn the axis"
+        yield Finding("axis", level, name, message, "none needed" if level == INFO else fix, away)
 
 
 def holders_of(model: RobotModel, frame: str) -> tuple[str, ...]:
@@ -250,17 +224,16 @@ def frames(model: RobotModel) -> Iterator[Finding]:
         if name not in model.links:
             what = f" (skin part {SKIN_PARTS[name]})" if name in SKIN_PARTS else ""
             message = f"the frame is missing{what}; the table has it on {' or '.join(holders)}"
-            yield Finding(rule, INFO, name, message, "add it if it is used")
+            yield info(rule, name, message, "add it if it is used")
             continue
-        joint = model.parent_joints.get(name)
         loose = list(not_fixed(model, name, rule))
         yield from loose
         if not loose and not any(holder in model.links and rigidly_joined(model, name, holder) for holder in holders):
-            on = joint.parent if joint is not None else "nothing"
-            message = f"it is fixed to {on}, the table says {' or '.join(holders)}"
-            yield Finding(rule, ERROR, name, message, f"attach it to {holders[-1]}")
+            joint = model.parent_joints.get(name)
+            message = f"it is fixed to {joint.parent if joint else 'nothing'}, the table says {' or '.join(holders)}"
+            yield error(rule, name, message, f"attach it to {holders[-1]}")
         if has_geometry(model, name):
-            yield Finding(rule, WARNING, name, "it is a frame and has a shape", "move the shape to its link")
+            yield warning(rule, name, "it is a frame and has a shape", "move the shape to its link")
 
 
 def renames(model: RobotModel) -> tuple[dict[str, str], dict[str, str]]:
@@ -271,13 +244,10 @@ def renames(model: RobotModel) -> tuple[dict[str, str], dict[str, str]]:
         meant = canonical(name)
         if meant in _JOINTS and meant not in model.joints and meant not in joints.values():
             joints[name] = meant
-    links = {}
-    for link, (joint_name, _) in LINKS.items():
-        joint = next((each for each in model.joints.values() if joints.get(each.name, each.name) == joint_name), None)
-        if joint is not None and joint.child != link:
-            links[joint.child] = link
-    known = any(joints.get(name, name) in _JOINTS for name in model.joints)
-    if known and ROOT_LINK not in model.links and model.root not in links:
+    by_name = {joints.get(name, name): joint for name, joint in reversed(model.joints.items())}
+    above = {link: by_name[joint] for link, (joint, _) in LINKS.items() if joint in by_name}
+    links = {joint.child: link for link, joint in above.items() if joint.child != link}
+    if by_name.keys() & _JOINTS and ROOT_LINK not in model.links and model.root not in links:
         links[model.root] = ROOT_LINK
     return links, joints
 
@@ -294,26 +264,23 @@ def canonical(name: str) -> str:
 
 def turning(model: RobotModel) -> tuple[Turning, dict[str, str]]:
     """Return the joints with an axis opposite to the table's, and the reasons."""
-    reversed_ = [
-        each.name for each in lint(model, ICUB)
-        if each.rule == "axis" and each.level == ERROR and each.measured > 180.0 - WRONG_AXIS_DEG
-    ]  # fmt: skip
-    signs = dict.fromkeys(reversed_, -1)
-    return Turning(signs=signs), dict.fromkeys(reversed_, "the table's axis; check the motor's polarity")
+    wrong = [each for each in lint(model, ICUB) if each.rule == "axis" and each.level == ERROR]
+    opposite = [each.name for each in wrong if each.measured > 180.0 - WRONG_AXIS_DEG]
+    why = "the table's axis; check the motor's polarity"
+    return Turning(signs=dict.fromkeys(opposite, -1)), dict.fromkeys(opposite, why)
 
 
 def missing_frames(model: RobotModel) -> list[AddedFrame]:
     """Return the standard frames of present links, at the links' origins: no description has their poses. That of a
     force-torque sensor is added only with the sensor, on the link below its joint, at the sensor's origin."""
     added = []
-    for name in FRAMES:
-        holders = holders_of(model, name)
-        sensor = model.joints.get(name.replace("_ft_frame", "_ft_sensor")) if name.endswith("_ft_frame") else None
-        if name in model.links or name.endswith("_ft_frame") and (sensor is None or sensor.child not in holders):
-            continue
-        holder = sensor.child if sensor is not None else next((each for each in holders if each in model.links), None)
-        if holder is not None:
-            exact = sensor is not None or name == ROOT_FRAME
+    for name in (name for name in FRAMES if name not in model.links):
+        holders, of_sensor = holders_of(model, name), name.endswith("_ft_frame")
+        if of_sensor:
+            sensor = model.joints.get(name.replace("_ft_frame", "_ft_sensor"))
+            holders = (sensor.child,) if sensor is not None and sensor.child in holders else ()
+        for holder in [each for each in holders if each in model.links][:1]:
+            exact = of_sensor or name == ROOT_FRAME
             reason = f"at {holder}'s origin" + ("" if exact else "; its pose is not known: measure it")
             added.append(AddedFrame(name, f"{name}_fixed_joint", holder, np.eye(4), reason))
     return added

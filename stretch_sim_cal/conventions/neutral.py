@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stretch_sim_cal.conventions.profile import ERROR, INFO, LEVELS, UP, WARNING, Finding, frames_in, shown, turn_deg
+from stretch_sim_cal.conventions.profile import UP, Finding, by_level, error, frames_in, info, shown, turn_deg, warning
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.rays import RayTarget
 from stretch_sim_cal.geometry.transforms import from_xyz_rpy
@@ -58,12 +58,12 @@ def lint_neutral(model: RobotModel) -> list[Finding]:
                 found.append(geometry_surface(shape, kind))
             except InputError as problem:
                 fix = "correct its name, or name the folder of its package (--package)"
-                findings.append(Finding("mesh", ERROR, link.name, str(problem), fix))
+                findings.append(error("mesh", link.name, str(problem), fix))
         if found:
             surfaces[kind][link.name] = joined(found)
     shaped = Shaped(model, surfaces)
     findings += [finding for rule in RULES for finding in rule(shaped)]
-    return sorted(findings, key=lambda finding: LEVELS.index(finding.level))
+    return by_level(findings)
 
 
 def masses(shaped: Shaped) -> Iterator[Finding]:
@@ -73,39 +73,36 @@ def masses(shaped: Shaped) -> Iterator[Finding]:
         shape = shaped.solid.get(link.name)
         if inertial is None:
             if joint is not None and joint.variables and shape is not None:
-                yield Finding(
-                    "mass-missing", WARNING, link.name, f"it moves ({joint.name}) and has no <inertial>; simulators "
-                    "drop it or refuse the robot", "give it mass and inertia",
-                )  # fmt: skip
+                message = f"it moves ({joint.name}) and has no <inertial>; simulators drop it or refuse the robot"
+                yield warning("mass-missing", link.name, message, "give it mass and inertia")
             continue
         moments = np.linalg.eigvalsh(inertial.inertia)
         if inertial.mass == 0 and not moments.any():
-            yield Finding("mass", WARNING, link.name, "its mass is 0", "leave <inertial> out, or give it a mass")
+            yield warning("mass", link.name, "its mass is 0", "leave <inertial> out, or give it a mass")
             continue
         if inertial.mass == 0 or moments[0] <= 0:
             message = (
                 f"mass {inertial.mass:g} kg with principal moments {shown(moments)} kg m2 is physically impossible"
             )
-            yield Finding("inertia", ERROR, link.name, message, "all of them have to be above 0")
+            yield error("inertia", link.name, message, "all of them have to be above 0")
         elif moments[2] > (moments[0] + moments[1]) * (1 + 1e-6):
             message = f"of its principal moments {shown(moments)} kg m2 one exceeds the sum of the others"
-            yield Finding("inertia", ERROR, link.name, message, "physically impossible: compute them again")
+            yield error("inertia", link.name, message, "physically impossible: compute them again")
         elif shape is not None:
             centre = inertial.link_from_inertial[:3, 3]
             reach = float(np.linalg.norm(shape.vertices - centre, axis=1).max())
             gyration = float(np.sqrt(moments[2] / inertial.mass))
             if gyration > GYRATION * reach:
-                message = (
-                    f"{inertial.mass:g} kg would lie {gyration:.3g} m from its centre, its shape ends at {reach:.3g} m"
-                )
-                yield Finding("inertia-size", WARNING, link.name, message, "compute it in kg m2 from shape and mass")
+                where = f"{gyration:.3g} m from its centre, its shape ends at {reach:.3g} m"
+                message = f"{inertial.mass:g} kg would lie {where}"
+                yield warning("inertia-size", link.name, message, "compute it in kg m2 from shape and mass")
             else:
                 yield from _of_shape(link, moments)
             low, high = shape.vertices.min(axis=0), shape.vertices.max(axis=0)
             outside = float(np.max(np.maximum(low - centre, centre - high)))
             if outside > max(0.05, 0.2 * float(np.max(high - low))):
                 message = f"its centre of mass {shown(centre)} is {outside:.3g} m outside its shape"
-                yield Finding("centre-of-mass", WARNING, link.name, message, "give <inertial> its own origin")
+                yield warning("centre-of-mass", link.name, message, "give <inertial> its own origin")
 
 
 def _of_shape(link: Link, moments: np.ndarray) -> Iterator[Finding]:
@@ -123,8 +120,9 @@ def _of_shape(link: Link, moments: np.ndarray) -> Iterator[Finding]:
     factor = float(np.max(np.abs(np.log(moments / solid))))
     if factor > np.log(SOLID):
         message = f"its principal moments are {shown(1e3 * moments)} g m2, those of its {shape.kind} if it were solid "
-        fix = "none needed if the mass is distributed so"
-        yield Finding("inertia-shape", INFO, link.name, message + shown(1e3 * solid), fix)
+        yield info(
+            "inertia-shape", link.name, message + shown(1e3 * solid), "none needed if the mass is distributed so"
+        )
 
 
 def joints(shaped: Shaped) -> Iterator[Finding]:
@@ -135,30 +133,28 @@ def joints(shaped: Shaped) -> Iterator[Finding]:
             continue
         if joint.type in ("revolute", "prismatic") and limit.lower == limit.upper:
             message = f"its limits are both {limit.lower:g}: it cannot move"
-            yield Finding("limits", WARNING, joint.name, message, "give it a range, or make it fixed")
+            yield warning("limits", joint.name, message, "give it a range, or make it fixed")
         for name, value in (("velocity", limit.velocity), ("effort", limit.effort)):
             if value == 0:
                 message = f"its {name} limit is 0: controllers and simulators never move it"
-                yield Finding("limits", WARNING, joint.name, message, f"give its {name}")
+                yield warning("limits", joint.name, message, f"give its {name}")
         if joint.type == "revolute" and max(abs(limit.lower), abs(limit.upper)) > TURNS:
             message = f"limits {limit.lower:g} to {limit.upper:g} are more than two turns"
-            yield Finding("units", WARNING, joint.name, message, "limits are in rad, not deg")
+            yield warning("units", joint.name, message, "limits are in rad, not deg")
         if joint.type == "prismatic" and limit.upper - limit.lower > LARGEST:
             message = f"it moves by {limit.upper - limit.lower:g} m"
-            yield Finding("units", WARNING, joint.name, message, "limits are in m, not mm")
+            yield warning("units", joint.name, message, "limits are in m, not mm")
 
 
 def shapes(shaped: Shaped) -> Iterator[Finding]:
     """Shapes are in m, each is there once, and collision shapes hold what is visible."""
     visuals, collisions = shaped.surfaces["visual"], shaped.surfaces["collision"]
     for link in shaped.model.links.values():
-        for kind in ("visual", "collision"):
-            if link.name not in shaped.surfaces[kind]:
-                continue
+        for kind in (each for each, known in shaped.surfaces.items() if link.name in known):
             size = np.ptp(shaped.surfaces[kind][link.name].vertices, axis=0)
             if size.max() > LARGEST or size.max() < SMALLEST:
                 message = f"its {kind} shape is {shown(size)} m in size"
-                yield Finding("units", ERROR, link.name, message, 'scale the mesh (scale="0.001 0.001 0.001" for mm)')
+                yield error("units", link.name, message, 'scale the mesh (scale="0.001 0.001 0.001" for mm)')
             same = [
                 a.kind for a, b in itertools.combinations(link.shapes(kind), 2)
                 if (a.kind, a.filename, a.radius, a.length) == (b.kind, b.filename, b.radius, b.length)
@@ -167,19 +163,16 @@ def shapes(shaped: Shaped) -> Iterator[Finding]:
             ]  # fmt: skip
             if same:
                 message = f"its {kind} contains the same {same[0]} twice"
-                yield Finding("duplicate", WARNING, link.name, message, "remove one of them")
+                yield warning("duplicate", link.name, message, "remove one of them")
         if link.name in visuals and link.name not in collisions and np.ptp(visuals[link.name].vertices) > STICKS_OUT:
             message = "it has a visual shape and no collision shape: planners and lidars of simulators do not see it"
-            yield Finding("collision-missing", WARNING, link.name, message, "give it a collision shape")
+            yield warning("collision-missing", link.name, message, "give it a collision shape")
         elif link.name in visuals and link.name in collisions:
-            bounds = [
-                np.array([each.vertices.min(axis=0), each.vertices.max(axis=0)])
-                for each in (visuals[link.name], collisions[link.name])
-            ]
-            out = float(np.max([bounds[1][0] - bounds[0][0], bounds[0][1] - bounds[1][1]]))
+            seen, solid = visuals[link.name].vertices, collisions[link.name].vertices
+            out = float(np.max([solid.min(axis=0) - seen.min(axis=0), seen.max(axis=0) - solid.max(axis=0)]))
             if out > STICKS_OUT:
                 message = f"its visual shape is up to {1e3 * out:.0f} mm beyond the collision shape"
-                yield Finding("collision-visual", WARNING, link.name, message, "enlarge the collision shape")
+                yield warning("collision-visual", link.name, message, "enlarge the collision shape")
 
 
 def floor(shaped: Shaped) -> Iterator[Finding]:
@@ -193,12 +186,12 @@ def floor(shaped: Shaped) -> Iterator[Finding]:
     if rolling and abs(gap := min(lowest[link] for link in rolling)) > FLOOR_OFF:
         link = min(sorted(rolling), key=lambda name: lowest[name])
         message = f"its lowest point is {1e3 * abs(gap):.0f} mm {'above' if gap > 0 else 'below'} {FOOTPRINT}"
-        level = ERROR if abs(gap) > DEEP else WARNING
-        yield Finding("wheels-floor", level, link, message, f"put {FOOTPRINT} on the floor, below the wheels")
+        found = error if abs(gap) > DEEP else warning
+        yield found("wheels-floor", link, message, f"put {FOOTPRINT} on the floor, below the wheels")
     for link, z in lowest.items():
         if link not in rolling and z < min([-DEEP, *(lowest[each] - FLOOR_OFF for each in rolling)]):
             message = f"it reaches {-1e3 * z:.0f} mm below {FOOTPRINT} with all joints at 0"
-            yield Finding("below-floor", WARNING, link, message, "correct its pose or its shape")
+            yield warning("below-floor", link, message, "correct its pose or its shape")
 
 
 def frames(shaped: Shaped) -> Iterator[Finding]:
@@ -206,7 +199,7 @@ def frames(shaped: Shaped) -> Iterator[Finding]:
     model = shaped.model
     if BASE not in model.links:
         message = f"there is no {BASE} (the root is {model.root})"
-        yield Finding("base-link", WARNING, model.root, message, f"call the base's link {BASE} (REP 105)")
+        yield warning("base-link", model.root, message, f"call the base's link {BASE} (REP 105)")
     else:
         at_zero = frames_in(model, BASE)
         for joint in wheel_joints(model, shaped.solid):
@@ -214,14 +207,14 @@ def frames(shaped: Shaped) -> Iterator[Finding]:
             # What something hangs on is a caster's fork, whose axis is upright.
             if not model.child_joints(joint.child) and abs(axis @ UP) > np.sin(np.radians(UPRIGHT_DEG)):
                 message = f"the axis of this wheel, {shown(axis)} in {BASE}, is not level"
-                yield Finding("rep103-up", ERROR, joint.name, message, f"let z of {BASE} point up (REP 103)")
+                yield error("rep103-up", joint.name, message, f"let z of {BASE} point up (REP 103)")
     for joint in model.joints.values():
         if "optical" in joint.child and joint.variables == 0 and "optical" not in joint.parent:
             off = turn_deg(OPTICAL_FROM_CAMERA.T @ joint.parent_from_joint[:3, :3])
             if off > OPTICAL_DEG:
                 message = f"it is {off:.3g} deg from z forward, x right, y down of {joint.parent}"
                 fix = "give its joint rpy -pi/2 0 -pi/2, unless the camera is mounted so (REP 103)"
-                yield Finding("rep103-optical", INFO, joint.child, message, fix)
+                yield info("rep103-optical", joint.child, message, fix)
 
 
 def lidars(shaped: Shaped) -> Iterator[Finding]:
@@ -247,9 +240,9 @@ def lidars(shaped: Shaped) -> Iterator[Finding]:
         share = np.mean(RayTarget(joined(others).triangles).cast(at_zero[link][:3, 3], rays)[0] < NEAR)
         if share > BLOCKED:
             message = f"{100 * share:.0f} % of its surroundings within 10 deg of level in its frame are the robot"
-            level = WARNING if own & set(shaped.solid) else INFO  # a frame alone may lie in its housing's shape
+            found = warning if own & set(shaped.solid) else info  # a frame alone may lie in its housing's shape
             fix = "correct its pose (z is the spin axis, out of the dome), unless that shape is its own housing"
-            yield Finding("lidar-view", level, link, message, fix)
+            yield found("lidar-view", link, message, fix)
 
 
 RULES: tuple[Callable[[Shaped], Iterator[Finding]], ...] = (masses, joints, shapes, floor, frames, lidars)

@@ -5,7 +5,7 @@ normalized_files.write(normal, "out")       # proves Rule 0 on what it is about 
 """
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -33,8 +33,7 @@ from stretch_sim_cal.robot.model import RobotModel
 
 TOOL_SITE = "tool_attachment_site_link"  # the link that tools hang on
 PASSES = 6  # how often frames are turned and added; two passes are usual
-TOOL_MESHES = "$(arg tool_mesh_dir)"
-"""How the vendor's tool files name their folder of meshes; it is `meshes` beside the file."""
+TOOL_MESHES = "$(arg tool_mesh_dir)"  # in the vendor's tool files, the folder `meshes` beside them
 
 
 @dataclass(frozen=True)
@@ -54,8 +53,7 @@ class Description:
 class Options:
     """The profile, new names of links and joints, new zeros of joints (old name: old position), a tool to attach; for
     REP 199 the poses (4, 4) of `base`, `flange` and `tool0` in their parents, and whether an arm's links become link_1,
-    link_2, ... with upright frames (`number_links`). `guess_sensors` also turns the frames of sensors without an axis
-    in the expected direction."""
+    link_2, ... with upright frames. `guess_sensors` also turns sensors without an axis in the expected direction."""
 
     profile: str = "stretch"
     renames: Mapping[str, str] = field(default_factory=dict)
@@ -111,10 +109,9 @@ def read_description(
 ) -> Description:
     """Return the elements of a URDF or xacro file. Raises `InputError` for what is not a valid URDF."""
     path = Path(path).expanduser()
-    text = load_urdf_text(path, arguments, mesh_folders).replace(
-        TOOL_MESHES, f"file://{quote(str(path.resolve().parent / 'meshes'))}"
-    )
-    given = description(text, path.resolve().parent, str(path), mesh_folders)
+    folder = path.resolve().parent
+    text = load_urdf_text(path, arguments, mesh_folders).replace(TOOL_MESHES, f"file://{quote(str(folder / 'meshes'))}")
+    given = description(text, folder, str(path), mesh_folders)
     return replace(given, packages=given.packages | found_packages(path))
 
 
@@ -134,9 +131,8 @@ def description(
 
 
 def normalized(given: Description, options: Options) -> Normal:
-    """Return a description in its profile's normal form; `remaining` lists unresolved departures, a common prefix of
-    all names stays. Raises `InputError` for options that name nothing, names that would clash, and a tool that cannot
-    be attached."""
+    """Return a description in its profile's normal form; a common prefix of all names stays. Raises `InputError` for
+    options that name nothing, names that would clash, and a tool that cannot be attached."""
     profile = profile_named(options.profile)
     work = Description(deepcopy(given.root), given.source)
     whole = work.model()
@@ -170,45 +166,33 @@ def _normalized(work: Description, profile: Profile, options: Options) -> Normal
         if (joint := old.checked_joint(name)).variables != 1:
             raise InputError(f"--zero {name}: joint '{name}' is {joint.type} and has no zero to move")
     zeros = {joints.get(name, name): value for name, value in options.zeros.items()}
-    model = work.model()
-    if zeros:
-        turn(work.root, model, Turning(zeros=zeros))
-        model = work.model()
+    turn(work.root, work.model(), Turning(zeros=zeros))
     total = Turning({links.get(name, name): rotation for name, rotation in base.items()}, zeros=zeros)
     reasons = {links.get(name, name): "Rule 1: base_footprint's orientation" for name in base}
     added: list[AddedFrame] = []
     # What one turn or one frame sets right may show that another has to follow.
     for _ in range(PASSES):
+        model = work.model()
         turning, why = find_turning(model)
-        if turning.old_from_new or turning.signs:
-            turn(work.root, model, turning)
-            model = work.model()
+        turn(work.root, model, turning)
         total.follow(turning)
-        reasons |= {name: "; ".join(dict.fromkeys([*reasons.get(name, "").split("; "), reason])).strip("; ")
-                    for name, reason in why.items()}  # fmt: skip
-        missing = find_missing(model)
+        for name, reason in why.items():
+            reasons[name] = "; ".join(dict.fromkeys([*filter(None, reasons.get(name, "").split("; ")), reason]))
+        missing = find_missing(work.model())
         for frame in missing:
             add_frame(work.root, frame.link, frame.joint, frame.parent, frame.parent_from_link)
-        if missing:
-            model = work.model()
         added += missing
         if not (turning.old_from_new or turning.signs or missing):
             break
     for role in options.poses:
         if not any(frame.link.endswith(role) for frame in added):
             raise InputError(f"--{role}: the model has a {role} already, which stays where it is")
-    old_names = {links.get(name, name): name for name in old.links}
-    return Normal(
-        profile.name,
-        old,
-        work.root,
-        {name: links.get(name, name) for name in old.links},
-        {name: total.mapping(joints.get(name, name)) for name in old.joints},
-        {old_names[name]: rotation for name, rotation in total.old_from_new.items() if name in old_names},
-        reasons,
-        added,
-        lint(model, profile),
-    )
+    new_names = {name: links.get(name, name) for name in old.links}
+    old_names = {new: old for old, new in new_names.items()}
+    turned = {old_names[new]: rotation for new, rotation in total.old_from_new.items() if new in old_names}
+    mappings = {name: total.mapping(joints.get(name, name)) for name in old.joints}
+    remaining = lint(work.model(), profile)
+    return Normal(profile.name, old, work.root, new_names, mappings, turned, reasons, added, remaining)
 
 
 def _prefixed(normal: Normal, work: Description, profile: Profile, prefix: str, joint_prefix: str) -> Normal:
@@ -216,20 +200,15 @@ def _prefixed(normal: Normal, work: Description, profile: Profile, prefix: str, 
     joints = {name: joint_prefix + name for name in (*now.joints, *normal.old.joints)}
     links = {name: prefix + name for name in (*now.links, *normal.old.links)}
     rename(work.root, links, joints)
+    added = [replace(e, link=links[e.link], joint=joints[e.joint], parent=links[e.parent]) for e in normal.added]
     return replace(
-        normal,
-        old=normal.old.renamed(links, joints),
+        normal, prefix=prefix, old=normal.old.renamed(links, joints), added=added,
+        remaining=lint(work.model(), profile),
         links={links[old]: links[new] for old, new in normal.links.items()},
         joints={joints[old]: replace(each, name=joints[each.name]) for old, each in normal.joints.items()},
         old_from_new={links[old]: rotation for old, rotation in normal.old_from_new.items()},
-        reasons={links.get(name, joints.get(name)): why for name, why in normal.reasons.items()},
-        added=[
-            replace(each, link=links[each.link], joint=joints[each.joint], parent=links[each.parent])
-            for each in normal.added
-        ],
-        remaining=lint(work.model(), profile),
-        prefix=prefix,
-    )
+        reasons={(joints | links)[name]: why for name, why in normal.reasons.items()},
+    )  # fmt: skip
 
 
 Names = tuple[dict[str, str], dict[str, str]]  # new names of links and of joints, by the old ones, of those that change
@@ -242,11 +221,9 @@ def _rules(options: Options) -> tuple[Callable[[RobotModel], Names], Callable, C
         return stretch_normal.renames, turning, stretch_normal.missing_frames
     if options.profile == "icub":
         return icub.renames, icub.turning, icub.missing_frames
-    return (
-        rep199.renames if options.number_links else lambda model: ({}, {}),
-        partial(rep199.turning, number_links=options.number_links),
-        partial(rep199.missing_frames, poses=options.poses),
-    )
+    renames = rep199.renames if options.number_links else lambda model: ({}, {})
+    turning = partial(rep199.turning, number_links=options.number_links)
+    return renames, turning, partial(rep199.missing_frames, poses=options.poses)
 
 
 def _new_names(model: RobotModel, renames: Mapping[str, str], find_names: Callable[[RobotModel], Names]) -> Names:
@@ -257,8 +234,9 @@ def _new_names(model: RobotModel, renames: Mapping[str, str], find_names: Callab
             raise InputError(f"--rename {old}={new}: there is no link or joint '{old}'")
         given[old not in model.links][old] = new
     result = []
-    known: tuple[Iterable[str], ...] = (model.links, model.joints)
-    for asked, ruled, names in zip(given, find_names(model.renamed(*given)), known, strict=True):
+    for asked, ruled, names in zip(
+        given, find_names(model.renamed(*given)), ([*model.links], [*model.joints]), strict=True
+    ):
         final = {name: ruled.get(asked.get(name, name), asked.get(name, name)) for name in names}
         result.append({old: new for old, new in final.items() if old != new})
     return result[0], result[1]
@@ -274,10 +252,8 @@ def attached(robot: Description, tool: Description) -> Description:
     hanging = [joint.child for joint in model.child_joints(site)]
     if hanging:
         raise InputError(f"{robot.source}: {site} carries {hanging[0]} already; attach a tool to a model without one")
-    twice = [
-        *(name for name in other.links if name in model.links),
-        *(name for name in other.joints if name in model.joints),
-    ]
+    twice = [name for name in other.links if name in model.links]
+    twice += [name for name in other.joints if name in model.joints]
     if twice:
         raise InputError(f"{tool.source}: '{twice[0]}' is also a name of the robot; rename it in the tool")
     result.root.extend(element for element in tool.root if element.tag in ("link", "joint", "material", "gazebo"))

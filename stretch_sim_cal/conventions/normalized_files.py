@@ -12,7 +12,7 @@ import shutil
 import tempfile
 from collections.abc import Callable
 from copy import deepcopy
-from dataclasses import asdict, replace
+from dataclasses import asdict, astuple, replace
 from pathlib import Path
 from xml.etree import ElementTree
 from xml.etree.ElementTree import Element, SubElement
@@ -30,9 +30,9 @@ from stretch_sim_cal.conventions.normal_form import (
     normalized,
 )
 from stretch_sim_cal.conventions.profile import WARNING, Finding, lint
-from stretch_sim_cal.conventions.rewrite import JointMapping, roll_pitch_yaw
+from stretch_sim_cal.conventions.rewrite import NAMING, JointMapping, roll_pitch_yaw
 from stretch_sim_cal.errors import InputError, Refused
-from stretch_sim_cal.files import read_text, write_text, yaml_text
+from stretch_sim_cal.files import read_text, write_text, writing, yaml_text
 from stretch_sim_cal.geometry.transforms import from_rotation_translation
 from stretch_sim_cal.robot.description import load_model, parse_urdf
 from stretch_sim_cal.robot.kinematics import link_transforms, random_positions
@@ -57,31 +57,23 @@ def write(normal: Normal, folder: str | os.PathLike, tool: str = "tool") -> tupl
     texts = xacro_texts(normal, tool)
     main = next(iter(texts))
     texts |= {MAPPING_FILE: mapping_text(normal), REPORT_FILE: report_text(normal)}
-    try:
+    with writing(folder):
         folder.parent.mkdir(parents=True, exist_ok=True)
         staging = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
-    except OSError as error:
-        raise InputError(f"{folder}: cannot be written: {error.strerror or error}") from error
     try:
         for name, text in texts.items():
             write_text(staging / name, text)
         departure = prove_same_mechanism(normal, load_model(staging / main))
-        _publish(staging, folder, texts)
+        if folder.exists():
+            for name, text in texts.items():
+                write_text(folder / name, text)
+        else:
+            with writing(folder):
+                staging.chmod(0o755)
+                staging.rename(folder)
     finally:
         shutil.rmtree(staging, ignore_errors=True)
     return [folder / name for name in texts], departure
-
-
-def _publish(staging: Path, folder: Path, texts: dict[str, str]) -> None:
-    if not folder.exists():
-        try:
-            staging.chmod(0o755)
-            os.rename(staging, folder)
-            return
-        except OSError as error:
-            raise InputError(f"{folder}: cannot be written: {error.strerror or error}") from error
-    for name, text in texts.items():
-        write_text(folder / name, text)
 
 
 def xacro_texts(normal: Normal, tool: str) -> dict[str, str]:
@@ -91,9 +83,7 @@ def xacro_texts(normal: Normal, tool: str) -> dict[str, str]:
     own: list[Element] = []
     of_tool: list[Element] = []
     for element in normal.root:
-        copy = deepcopy(element)
-        _prefix_names(copy)
-        (of_tool if _belongs_to(element, tool_links) else own).append(copy)
+        (of_tool if _belongs_to(element, tool_links) else own).append(_with_prefixed_names(element))
     name = normal.root.get("name", "robot")
     robot = Element("robot", name=_literal(name))
     _argument(robot, "prefix", "")
@@ -124,14 +114,14 @@ def _belongs_to(element: Element, links: set[str]) -> bool:
     return element.get("name") in links if element.tag == "link" else element.get("reference") in links
 
 
-def _prefix_names(element: Element) -> None:
-    """Let every name of a link or joint begin with the argument, and everything else be taken literally."""
-    for part in element.iter():
+def _with_prefixed_names(element: Element) -> Element:
+    """Return a copy in which names of links and joints begin with the argument, and all else is taken literally."""
+    copy = deepcopy(element)
+    for part in copy.iter():
         part.text = _literal(part.text) if part.text else part.text
         for key, value in part.attrib.items():
-            named = part.tag in ("link", "joint") and key == "name" or part.tag in ("parent", "child") and key == "link"
-            named = named or part.tag == "mimic" and key == "joint" or part.tag == "gazebo" and key == "reference"
-            part.set(key, ("${prefix}" if named else "") + _literal(value))
+            part.set(key, ("${prefix}" if (part.tag, key) in NAMING else "") + _literal(value))
+    return copy
 
 
 def _literal(value: str) -> str:
@@ -172,11 +162,9 @@ def text_of(element: Element) -> str:
 
 def mapping_text(normal: Normal) -> str:
     """Return the YAML that maps old joints to new ones, and old frames to new ones if they were turned."""
-    links = {}
-    for old, new in sorted(normal.links.items()):
-        links[old] = {"name": new}
-        if old in normal.old_from_new:
-            links[old]["old_from_new_rpy"] = [float(angle) for angle in roll_pitch_yaw(normal.old_from_new[old])]
+    links = {old: {"name": new} for old, new in sorted(normal.links.items())}
+    for old, rotation in normal.old_from_new.items():
+        links[old]["old_from_new_rpy"] = roll_pitch_yaw(rotation).tolist()
     data = {
         "convention": "new position = sign * old position + offset (m, rad)",
         "joints": {old: asdict(mapping) for old, mapping in sorted(normal.joints.items())},
@@ -196,12 +184,10 @@ def report_text(normal: Normal) -> str:
         "Renamed": [f"{old} -> {new}" for old, new in normal.renamed],
         "Frames turned (shapes, masses and children stay where they were)": turned,
         "Check the motor's polarity": [
-            f"{mapping.name}: its positive direction is reversed, limits are swapped and negated"
-            for mapping in normal.negated
+            f"{each.name}: its positive direction is reversed, limits are swapped and negated"
+            for each in normal.negated
         ],
-        "Zeros moved": [
-            f"{mapping.name}: new = {mapping.sign} * old + {mapping.offset!r}" for mapping in normal.shifted
-        ],
+        "Zeros moved": [f"{each.name}: new = {each.sign} * old + {each.offset!r}" for each in normal.shifted],
         "Frames added": [f"{frame.link} on {frame.parent}. {frame.reason}" for frame in normal.added],
         "To be decided by you": [f"{each.rule} {each.sentence}" for each in normal.broken],
         "Warnings left": [f"{each.rule} {each.sentence}" for each in normal.remaining if each.level == WARNING],
@@ -221,9 +207,8 @@ def tool_in(path: Path) -> str | None:
 
 def prove_same_mechanism(normal: Normal, new: RobotModel) -> float:
     """Return the largest departure (m, kg, kg m2, or of a rotation's entries) of a model from the old one of a normal
-    form, of which only the names, the joints' signs and offsets, and the rotations of turned frames are used. Raises
-    `Refused` naming the first link or joint that departs by more than `TOLERANCE`, or with other shapes, limits or
-    type."""
+    form, of which only names, joints' signs and offsets, and rotations of turned frames are used. Raises `Refused`
+    naming the first link or joint that departs by more than `TOLERANCE`, or has other shapes, limits or type."""
     old, links, joints, worst = normal.old, normal.links, normal.joints, 0.0
 
     def hold(what: str, first: np.ndarray, second: np.ndarray) -> None:
@@ -248,10 +233,10 @@ def prove_same_mechanism(normal: Normal, new: RobotModel) -> float:
         was, now = before[name], old_from_new_root @ after[links[name]]
         new_from_old = from_rotation_translation(normal.old_from_new.get(name, np.eye(3)).T, np.zeros(3))
         hold(f"the frame of link '{name}'", was, now @ new_from_old)
-        for kind in ("visuals", "collisions"):
-            shapes, others = getattr(link, kind), getattr(other, kind)
+        for kind in ("visual", "collision"):
+            shapes, others = link.shapes(kind), other.shapes(kind)
             if len(shapes) != len(others):
-                raise Refused(f"link '{name}' had {len(shapes)} {kind}, now {len(others)}; nothing is written")
+                raise Refused(f"link '{name}' had {len(shapes)} {kind}s, now {len(others)}; nothing is written")
             for shape, moved in zip(shapes, others, strict=True):
                 if _form(shape) != _form(moved):
                     raise Refused(f"link '{name}': a {shape.kind} has changed its shape; nothing is written")
@@ -274,19 +259,15 @@ def _hold_limits(hold: Callable, joint: Joint, mapping: JointMapping, new: Robot
         raise Refused(f"joint '{joint.name}' lost or gained limits; nothing is written")
     if joint.limit is None or other.limit is None:
         return
-    ends, found = (joint.limit.lower, joint.limit.upper), [other.limit.lower, other.limit.upper]
+    (*ends, velocity, effort), found = astuple(joint.limit), astuple(other.limit)
     # What is not a range of a position has nothing to map.
     ranged = joint.variables and joint.type != "continuous"
-    expected = sorted(mapping.sign * end + mapping.offset for end in ends) if ranged else found
-    hold(
-        f"the limits of joint '{joint.name}'",
-        [*expected, joint.limit.velocity, joint.limit.effort],
-        [*found, other.limit.velocity, other.limit.effort],
-    )
+    expected = sorted(mapping.sign * end + mapping.offset for end in ends) if ranged else found[:2]
+    hold(f"the limits of joint '{joint.name}'", [*expected, velocity, effort], found)
 
 
 def _form(shape: Geometry) -> tuple:
-    """Return all of a shape but its place."""
+    """All of a shape but its place."""
     arrays = (None if each is None else each.tolist() for each in (shape.size, shape.scale))
     return (shape.kind, shape.radius, shape.length, *arrays, shape.path or shape.filename)
 

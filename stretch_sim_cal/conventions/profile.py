@@ -32,12 +32,23 @@ class Finding:
 
     @property
     def sentence(self) -> str:
-        """What is wrong with which link or joint, and what is right."""
         return f"{self.name}: {self.message}; {self.fix}"
 
     def as_dict(self) -> dict[str, str]:
         """Return what `--json` prints of it."""
         return {"rule": self.rule, "level": self.level, "name": self.name, "message": self.message, "fix": self.fix}
+
+
+def error(rule: str, name: str, message: str, fix: str, measured: float | None = None) -> Finding:
+    return Finding(rule, ERROR, name, message, fix, measured)
+
+
+def warning(rule: str, name: str, message: str, fix: str, measured: float | None = None) -> Finding:
+    return Finding(rule, WARNING, name, message, fix, measured)
+
+
+def info(rule: str, name: str, message: str, fix: str = "none needed") -> Finding:
+    return Finding(rule, INFO, name, message, fix)
 
 
 Rule = Callable[[RobotModel], Iterable[Finding]]
@@ -46,8 +57,7 @@ Rule = Callable[[RobotModel], Iterable[Finding]]
 
 @dataclass(frozen=True)
 class Exemption:
-    """Accepted departures by rule and name (a shell pattern), with the reason; limited to findings that measured from
-    `at_least` to `up_to`."""
+    """Accepted departures by rule and name (a shell pattern), of what measured from `at_least` to `up_to`."""
 
     rule: str
     names: str
@@ -78,13 +88,12 @@ class Profile:
 
 def lint(model: RobotModel, profile: Profile) -> list[Finding]:
     """Return the findings of `profile` about `model`, errors first, then in the order of the rules. A listed exception
-    makes a finding an info with its reason. A common prefix (see `Profile`) is an info; the findings' names have it,
-    their messages do not."""
+    makes a finding an info with its reason. A common prefix is an info, in the findings' names, not in messages."""
     prefix = common_prefix(model, profile.anchor)
     names = prefixed_names(model, prefix)
     plain = model.renamed(*({old: old.removeprefix(prefix) for old in each} for each in names)) if prefix else model
     if why := profile.silent(plain):
-        return [Finding(SILENT, INFO, model.root, f"the {profile.title} do not mention it: {why}", "none needed")]
+        return [info(SILENT, model.root, f"the {profile.title} do not mention it: {why}")]
     findings = []
     for finding in (each for rule in profile.rules for each in rule(plain)):
         reason = next((each.reason for each in profile.exemptions if each.covers(finding)), None)
@@ -94,8 +103,13 @@ def lint(model: RobotModel, profile: Profile) -> list[Finding]:
         findings.append(finding)
     if prefix:
         findings = [each if each.name in model.joints else replace(each, name=prefix + each.name) for each in findings]
-        message = f"all names begin with '{prefix}', which messages omit"
-        findings.append(Finding("prefix", INFO, prefix + profile.anchor, message, "none needed"))
+        findings.append(
+            info("prefix", prefix + profile.anchor, f"all names begin with '{prefix}', which messages omit")
+        )
+    return by_level(findings)
+
+
+def by_level(findings: Iterable[Finding]) -> list[Finding]:
     return sorted(findings, key=lambda finding: LEVELS.index(finding.level))
 
 
@@ -132,7 +146,7 @@ def angle_deg(first: np.ndarray, second: np.ndarray) -> float:
 
 
 def turn_deg(rotation: np.ndarray) -> float:
-    """Return the angle in deg that a rotation (3, 3) turns by, also if it is so small that its trace hides it."""
+    """Return the angle in deg that a rotation (3, 3) turns by."""
     return float(np.degrees(rotation_angle(rotation)))
 
 
@@ -173,7 +187,7 @@ def not_fixed(model: RobotModel, link: str, rule: str) -> Iterator[Finding]:
     """Yield a finding if the joint above a frame moves it."""
     joint = model.parent_joints.get(link)
     if joint is not None and joint.variables:
-        yield Finding(rule, ERROR, link, f"its joint {joint.name} is {joint.type}", "make it fixed")
+        yield error(rule, link, f"its joint {joint.name} is {joint.type}", "make it fixed")
 
 
 def has_geometry(model: RobotModel, link: str) -> bool:

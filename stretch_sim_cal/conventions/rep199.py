@@ -12,23 +12,23 @@ from dataclasses import dataclass
 import numpy as np
 
 from stretch_sim_cal.conventions.profile import (
-    ERROR,
-    INFO,
     UP,
-    WARNING,
     Finding,
     Profile,
     Rule,
     across,
     angle_deg,
+    error,
     frames_in,
     has_geometry,
+    info,
     not_fixed,
     rigid_root,
     rigidly_joined,
     shown,
     turn_deg,
     upright,
+    warning,
 )
 from stretch_sim_cal.conventions.rewrite import OTHER, AddedFrame, Turning
 from stretch_sim_cal.errors import InputError
@@ -75,7 +75,7 @@ class Arm:
     def tip(self) -> str | None:
         """The last link: flange, else tool0, else the last of the numbered links."""
         named = [self.name(role) for role in ("flange", "tool0") if self.has(role)]
-        return named[0] if named else (self.numbered or [None])[-1]
+        return next(iter([*named, *reversed(self.numbered)]), None)
 
     @property
     def numbered(self) -> list[str]:
@@ -109,25 +109,20 @@ def moving(model: RobotModel, tip: str, start: str | None = None) -> list[Joint]
 def role_of(link: str) -> tuple[str, str] | None:
     """Return prefix and role (`link` for numbered ones) of a link's name; None for other names."""
     match = _ROLE.match(link)
-    if match is None:
-        return None
-    role = match["role"]
-    return match["prefix"], "link" if role.startswith("link_") else role
+    return match and (match["prefix"], "link" if match["role"].startswith("link_") else match["role"])
 
 
 def arms(model: RobotModel) -> list[Arm]:
     """Return the manipulators by their links' names. A prefix is an arm if it has a flange or tool0, or numbered links
-    that move; what hangs below another arm's flange is an end effector. Without such names, everything that moves, but
-    for wheels, is one."""
-    found = []
-    flanges = {link for link in model.links if (role := role_of(link)) and role[1] in ("flange", "tool0")}
-    for link in model.order:
-        role = role_of(link)
-        if role is None or any(joint.parent in flanges for joint in model.chain(link) if joint.child not in flanges):
-            continue
-        joint = model.parent_joints.get(link)
-        if role[1] in ("flange", "tool0") or role[1] == "link" and joint is not None and joint.variables:
-            found.append(role[0])
+    that move, not below another arm's flange. Without such names, everything that moves, but for wheels, is one."""
+    roles = {link: role for link in model.order if (role := role_of(link))}
+    flanges = {link for link, role in roles.items() if role[1] in ("flange", "tool0")}
+    moved = {link for link, joint in model.parent_joints.items() if joint.variables}
+    found = [
+        prefix for link, (prefix, role) in roles.items()
+        if (link in flanges or role == "link" and link in moved)
+        and not any(joint.parent in flanges for joint in model.chain(link) if joint.child not in flanges)
+    ]  # fmt: skip
     if not found and any(
         joint.type != "continuous" or len(moving(model, joint.child)) > WHEEL_JOINTS for joint in _ends(model)
     ):
@@ -143,12 +138,12 @@ def base_link(arm: Arm) -> Iterator[Finding]:
     """base_link shall be rigidly attached to the root body."""
     model, name = arm.model, arm.name("base_link")
     if name not in model.links:
-        yield Finding("base_link", ERROR, model.root, f"there is no {name}", f"name the arm's base {name}")
+        yield error("base_link", model.root, f"there is no {name}", f"name the arm's base {name}")
     elif "base_link" in model.links and rigid_root(model, name) != rigid_root(model, "base_link"):
         pass  # An arm on something that moves has its own root body there.
     elif rigid_root(model, name) != model.root:
         message = f"it moves against the root {model.root}"
-        yield Finding("base_link", ERROR, name, message, "attach it to the root by fixed joints")
+        yield error("base_link", name, message, "attach it to the root by fixed joints")
 
 
 def base(arm: Arm) -> Iterator[Finding]:
@@ -157,12 +152,12 @@ def base(arm: Arm) -> Iterator[Finding]:
     if not arm.has("base"):
         message = f"there is no {name}, the frame of the controller's poses"
         fix = f"add {name} below {arm.name('base_link')} with a fixed joint"
-        yield Finding("base", ERROR, arm.start or arm.model.root, message, fix)
+        yield error("base", arm.start or arm.model.root, message, fix)
         return
     yield from _fixed_frame(arm.model, name, "base")
     if arm.start is not None and not rigidly_joined(arm.model, name, arm.start):
         message = f"joints move it relative to {arm.start}; the controller's Cartesian frame does not move"
-        yield Finding("base", ERROR, name, message, f"attach it to {arm.start} by a fixed joint")
+        yield error("base", name, message, f"attach it to {arm.start} by a fixed joint")
 
 
 def _fixed_frame(model: RobotModel, name: str, rule: str) -> Iterator[Finding]:
@@ -170,7 +165,7 @@ def _fixed_frame(model: RobotModel, name: str, rule: str) -> Iterator[Finding]:
     if has_geometry(model, name):
         link = model.links[name]
         message = f"it has {len(link.visuals)} visual and {len(link.collisions)} collision shapes; REP 199 allows none"
-        yield Finding("no-geometry", ERROR, name, message, "move the shapes to its parent link")
+        yield error("no-geometry", name, message, "move the shapes to its parent link")
 
 
 def link_n(arm: Arm) -> Iterator[Finding]:
@@ -182,12 +177,11 @@ def link_n(arm: Arm) -> Iterator[Finding]:
     for link in arm.numbered:
         turned = turn_deg(frames[link][:3, :3])
         if turned > PARALLEL_DEG:
-            yield Finding(
-                "link_n-rep103", WARNING, link, f"with all joints at zero it is turned {turned:.4g} deg against "
-                f"{arm.start}: x is {shown(frames[link][:3, 0])}, z is {shown(frames[link][:3, 2])}; the REP leaves "
-                "open in which configuration REP 103's x forward, z up is to hold, zero is the usual one",
-                "turn the frame, and give a controller's own frame a fixed proxy below it", turned,
-            )  # fmt: skip
+            x, z = map(shown, frames[link][:3, [0, 2]].T)
+            message = f"with all joints at zero it is turned {turned:.4g} deg against {arm.start}: x is {x}, z is {z}; "
+            message += "the REP leaves open in which configuration REP 103's x forward, z up is to hold, zero is the "
+            fix = "turn the frame, and give a controller's own frame a fixed proxy below it"
+            yield warning("link_n-rep103", link, f"{message}usual one", fix, turned)
 
 
 def link_n_of(arm: Arm, start: str, tip: str) -> Iterator[Finding]:
@@ -198,18 +192,18 @@ def link_n_of(arm: Arm, start: str, tip: str) -> Iterator[Finding]:
         if role is None or role[1] != "link":
             ordinal = {1: "1st", 2: "2nd", 3: "3rd"}.get(position, f"{position}th")
             message = f"the {ordinal} moving link from {start} is not called link_n"
-            yield Finding("link_n", WARNING, link, message, f"call it {arm.name(f'link_{position}')}")
+            yield warning("link_n", link, message, f"call it {arm.name(f'link_{position}')}")
             continue
         if role[0] != arm.prefix:
             message = f"it is in the chain of {tip} and lacks its prefix '{arm.prefix}'"
-            yield Finding("prefix", WARNING, link, message, f"call it {arm.prefix}{link.removeprefix(role[0])}")
+            yield warning("prefix", link, message, f"call it {arm.prefix}{link.removeprefix(role[0])}")
         digits = link.rsplit("_", 1)[1]
         if int(digits) <= last:
             message = f"number {digits} comes after {last} in the chain from {start} to {tip}"
-            yield Finding("link_n", WARNING, link, message, "number the links in the order of the chain")
+            yield warning("link_n", link, message, "number the links in the order of the chain")
         elif digits != str(int(digits)) or last >= 0 and int(digits) != last + 1:
             message = f"number {digits} after {last}: the numbers are not consecutive"
-            yield Finding("link_n", WARNING, link, message, f"call it {arm.name(f'link_{last + 1}')}")
+            yield warning("link_n", link, message, f"call it {arm.name(f'link_{last + 1}')}")
         last = max(last, int(digits))
 
 
@@ -219,13 +213,13 @@ def flange(arm: Arm) -> Iterator[Finding]:
     if not arm.has("flange"):
         where = (arm.numbered or [arm.start or arm.model.root])[-1]
         message = f"there is no {name} to attach tools to"
-        yield Finding("flange", WARNING, where, message, f"add {name} below it with a fixed joint")
+        yield warning("flange", where, message, f"add {name} below it with a fixed joint")
         return
     yield from _fixed_frame(arm.model, name, "flange")
     joint = arm.model.parent_joints.get(name)
     if joint is not None and (role_of(joint.parent) or ("", ""))[1] != "link":
         message = f"it is attached to {joint.parent}, the last physical link is expected"
-        yield Finding("flange-parent", INFO, name, message, "attach it to the last link of the chain")
+        yield info("flange-parent", name, message, "attach it to the last link of the chain")
     yield from flange_axes(arm)
 
 
@@ -237,15 +231,12 @@ def flange_axes(arm: Arm) -> Iterator[Finding]:
     x, z = arm.frames()[name][:3, [0, 2]].T
     away = angle_deg(x, outwards)
     if away > PARALLEL_DEG:
-        yield Finding(
-            "flange-x", ERROR, name, f"its x axis {shown(x)} is {away:.4g} deg from the outward direction of the last "
-            f"link, {shown(outwards)} (along the last joint's axis)",
-            "turn it so that x+ points away from the last link",
-            away,
-        )  # fmt: skip
+        message = f"its x axis {shown(x)} is {away:.4g} deg from the outward direction of the last link, "
+        message += f"{shown(outwards)} (along the last joint's axis)"
+        yield error("flange-x", name, message, "turn it so that x+ points away from the last link", away)
     elif abs(x @ UP) < 0.5 and angle_deg(z, across(UP, x)) > 1.0:
         message = f"x points forward, but z is {shown(z)} with all joints at zero"
-        yield Finding("flange-rep103", ERROR, name, message, "turn it about x so that z is up")
+        yield error("flange-rep103", name, message, "turn it about x so that z is up")
 
 
 def flange_way_out(arm: Arm) -> np.ndarray | None:
@@ -273,24 +264,24 @@ def tool0(arm: Arm) -> Iterator[Finding]:
     model, name, flange_name, numbered = arm.model, arm.name("tool0"), arm.name("flange"), arm.numbered
     if name not in model.links:
         fix = f"add {name} below {flange_name} with a fixed joint"
-        yield Finding("tool0", ERROR, arm.tip or model.root, f"there is no {name}", fix)
+        yield error("tool0", arm.tip or model.root, f"there is no {name}", fix)
         return
     yield from _fixed_frame(model, name, "tool0")
     if numbered and not rigidly_joined(model, name, numbered[-1]):
         message = f"it does not move with the last link {numbered[-1]}"
-        yield Finding("tool0", ERROR, name, message, "attach it there")
+        yield error("tool0", name, message, "attach it there")
     joint = model.parent_joints.get(name)
     if arm.has("flange") and joint is not None:
         far = float(np.linalg.norm(joint.parent_from_joint[:3, 3]))
         if joint.parent != flange_name:
             message = f"it is attached to {joint.parent}, {flange_name} is expected"
-            yield Finding("tool0-parent", INFO, name, message, f"attach it to {flange_name}")
+            yield info("tool0-parent", name, message, f"attach it to {flange_name}")
         elif far > 1e-6:
             message = f"it is {far * 1e3:.3g} mm from {flange_name}; only their orientations are expected to differ"
-            yield Finding("tool0-origin", INFO, name, message, "check it against the controller's all-zeros tool")
+            yield info("tool0-origin", name, message, "check it against the controller's all-zeros tool")
     for child in model.child_joints(name):
         message = f"it is attached to {name}; tool frames should be its siblings"
-        yield Finding("tool-sibling", WARNING, child.child, message, f"attach it to {flange_name}")
+        yield warning("tool-sibling", child.child, message, f"attach it to {flange_name}")
 
 
 def tools_on_flange(arm: Arm) -> Iterator[Finding]:
@@ -299,7 +290,7 @@ def tools_on_flange(arm: Arm) -> Iterator[Finding]:
     for joint in (joint for link in last for joint in arm.model.child_joints(link)):
         if re.search(r"tool(?!0$)|eef|gripper|hand|tcp", joint.child, re.IGNORECASE):
             message = f"it is attached to {last[0]}; end effectors should be attached to the flange"
-            yield Finding("eef-flange", WARNING, joint.child, message, f"attach it to {arm.name('flange')}")
+            yield warning("eef-flange", joint.child, message, f"attach it to {arm.name('flange')}")
 
 
 def tool_names(model: RobotModel) -> Iterator[Finding]:
@@ -307,10 +298,10 @@ def tool_names(model: RobotModel) -> Iterator[Finding]:
     for link in model.links:
         if re.search(r"(^|_)tool[1-9]\d*$", link):
             message = "a number does not tell the purpose of the frame, and a wrong tool frame is dangerous"
-            yield Finding("toolN", WARNING, link, message, "name it after the tool, such as gripper_tcp")
+            yield warning("toolN", link, message, "name it after the tool, such as gripper_tcp")
         if not _ROS_NAME.match(link):
             message = f"'{link}' is not a ROS name (letters, digits and _ after a letter)"
-            yield Finding("ros-names", WARNING, link, message, "rename it")
+            yield warning("ros-names", link, message, "rename it")
 
 
 def prefixes(model: RobotModel) -> Iterator[Finding]:
@@ -319,7 +310,7 @@ def prefixes(model: RobotModel) -> Iterator[Finding]:
     bare = next((arm for arm in found if not arm.prefix), None)
     if len(found) > 1 and bare is not None:
         message = f"this arm has no prefix while others have ({', '.join(arm.prefix for arm in found if arm.prefix)})"
-        yield Finding("prefix", WARNING, bare.tip or model.root, message, "give each arm's links a prefix")
+        yield warning("prefix", bare.tip or model.root, message, "give each arm's links a prefix")
 
 
 def left_handed(model: RobotModel) -> Iterator[Finding]:
@@ -328,13 +319,13 @@ def left_handed(model: RobotModel) -> Iterator[Finding]:
         if _LEFT_HANDED.search(link.name):
             message = "it is named as a left-handed controller's frame, and every frame here is right-handed"
             fix = "use it as the right-handed frame, and convert data at the boundary of ROS"
-            yield Finding("left-handed", INFO, link.name, message, fix)
+            yield info("left-handed", link.name, message, fix)
         for shape in (*link.visuals, *link.collisions):
             if shape.scale is not None and np.prod(shape.scale) < 0:
-                yield Finding(
-                    "left-handed", WARNING, link.name, f"mesh {shape.filename} is scaled by {shown(shape.scale)}, "
-                    "which mirrors it: it comes from a left-handed frame", "export the mesh in a right-handed frame",
-                )  # fmt: skip
+                message = f"mesh {shape.filename} is scaled by {shown(shape.scale)}, which mirrors it: it comes from a "
+                yield warning(
+                    "left-handed", link.name, message + "left-handed frame", "export the mesh in a right-handed frame"
+                )
 
 
 def vendor_names(model: RobotModel) -> Iterator[Finding]:
@@ -348,10 +339,8 @@ def vendor_names(model: RobotModel) -> Iterator[Finding]:
             continue
         role = meant[0][1]
         who = ", ".join(f"{vendor} ({name})" for vendor, _, name in meant)
-        yield Finding(
-            "vendor-names", INFO, link, f"{who} use this name for the frame that REP 199 calls {role}",
-            f"call it {role}" if role not in model.links else f"{role} exists already; remove it or name its purpose",
-        )  # fmt: skip
+        fix = f"call it {role}" if role not in model.links else f"{role} exists already; remove it or name its purpose"
+        yield info("vendor-names", link, f"{who} use this name for the frame that REP 199 calls {role}", fix)
 
 
 def _plain(name: str) -> str:
@@ -386,19 +375,16 @@ def _added(arm: Arm, poses: Mapping[str, np.ndarray]) -> Iterator[AddedFrame]:
         joint = f"{parent}-{arm.name(role)}"
         return AddedFrame(arm.name(role), joint, parent, poses.get(role, usual), f"REP 199: {reason}")
 
+    def checked(link: str | None, usual: str, role: str, why: str) -> str:
+        if link is None:
+            raise InputError(f"there is no {arm.name(usual)} to add {arm.name(role)} to{why} with --rename OLD=NEW")
+        return link
+
     if not arm.has("base"):
-        if arm.start is None:
-            raise InputError(
-                f"there is no {arm.name('base_link')} to add {arm.name('base')} to; name it with --rename OLD=NEW"
-            )
-        yield frame("base", arm.start, np.eye(4))
+        yield frame("base", checked(arm.start, "base_link", "base", "; name it"), np.eye(4))
     if not arm.has("flange"):
-        if arm.last is None:
-            raise InputError(
-                f"there is no {arm.name('link_n')} to add {arm.name('flange')} to, and the moving links are "
-                "not a single chain; name the last one with --rename OLD=NEW"
-            )
-        yield frame("flange", arm.last, np.eye(4) if "flange" in poses else _usual_flange(arm, arm.last))
+        last = checked(arm.last, "link_n", "flange", ", and the moving links are not a single chain; name the last one")
+        yield frame("flange", last, np.eye(4) if "flange" in poses else _usual_flange(arm, last))
     if not arm.has("tool0"):
         yield frame("tool0", arm.name("flange"), TOOL0_FROM_FLANGE)
 
@@ -430,16 +416,13 @@ def turning(model: RobotModel, number_links: bool) -> tuple[Turning, dict[str, s
     """Return what to turn, and why: flanges that break the rule and, on request, the numbered links of every arm."""
     result, reasons = Turning(), {}
     for arm in arms(model):
-        frames, wanted = arm.frames(), {}
-        if number_links and arm.start is not None:
-            wanted = {
-                link: (np.eye(3), "REP 103: x forward, z up with all joints at zero")
-                for link in arm.numbered
-                if turn_deg(frames[link][:3, :3]) > PARALLEL_DEG and model.parent_joints[link].variables <= 1
-            }
+        frames = arm.frames()
+        for link in arm.numbered if number_links and arm.start is not None else ():
+            if turn_deg(frames[link][:3, :3]) > PARALLEL_DEG and model.parent_joints[link].variables <= 1:
+                result.old_from_new[link] = frames[link][:3, :3].T
+                reasons[link] = "REP 103: x forward, z up with all joints at zero"
         if arm.has("flange") and any(flange_axes(arm)):
-            wanted[arm.name("flange")] = (upright(flange_way_out(arm)), "REP 199: x+ away from the last link, z up")
-        for link, (rotation, why) in wanted.items():
-            result.old_from_new[link] = frames[link][:3, :3].T @ rotation
-            reasons[link] = why
+            flange = arm.name("flange")
+            result.old_from_new[flange] = frames[flange][:3, :3].T @ upright(flange_way_out(arm))
+            reasons[flange] = "REP 199: x+ away from the last link, z up"
     return result, reasons

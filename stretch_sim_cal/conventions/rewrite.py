@@ -15,6 +15,11 @@ from stretch_sim_cal.robot.model import RobotModel
 
 OTHER = "other_"  # prefix of a name that belongs to another link or joint
 EPSILON = 1e-12  # numbers this close to a rounder one are rounded to it: errors of products of rotations
+NAMING = {
+    ("link", "name"): "link", ("parent", "link"): "link", ("child", "link"): "link", ("joint", "name"): "joint",
+    ("mimic", "joint"): "joint", ("gazebo", "reference"): "either",
+}  # fmt: skip
+"""The attributes that name a link or a joint, by tag and key."""
 
 
 @dataclass(frozen=True)
@@ -85,8 +90,8 @@ def roll_pitch_yaw(rotation: np.ndarray) -> np.ndarray:
 def origin_of(element: Element) -> np.ndarray:
     """Return the 4x4 transform in an element's <origin>."""
     origin = element.find("origin")
-    words = (origin.get("xyz"), origin.get("rpy")) if origin is not None else (None, None)
-    return from_xyz_rpy(*([float(word) for word in (text or "0 0 0").split()] for text in words))
+    texts = ("", "") if origin is None else (origin.get("xyz"), origin.get("rpy"))
+    return from_xyz_rpy(*([float(word) for word in (text or "0 0 0").split()] for text in texts))
 
 
 def set_origin(element: Element, transform: np.ndarray) -> None:
@@ -104,25 +109,13 @@ def rename(root: Element, links: Mapping[str, str], joints: Mapping[str, str]) -
     """Give links and joints (old to new) their new names throughout the URDF. Raises `InputError` for duplicates."""
     for kind, new_names in (("link", links), ("joint", joints)):
         named = [new_names.get(element.get("name"), element.get("name")) for element in root.findall(kind)]
-        twice = next((name for name in named if named.count(name) > 1), None)
-        if twice is not None:
+        for twice in (name for name in named if named.count(name) > 1):
             raise InputError(f"two {kind}s would be called '{twice}'; rename one of them with --rename OLD=NEW")
     either = {**links, **joints}
+    known = {"link": links, "joint": joints, "either": either}
     for element in root.iter():
-        match element.tag:
-            case "link":
-                named = [("name", links)]
-            case "joint":
-                named = [("name", joints)]
-            case "parent" | "child" | "mimic":
-                named = [("link", links), ("joint", joints)]
-            case "gazebo":
-                named = [("reference", either)]
-            case _:
-                named = []
-        for key, new_names in named:
-            if element.get(key) in new_names:
-                element.set(key, new_names[element.get(key)])
+        for key, value in element.attrib.items():
+            element.set(key, known.get(NAMING.get((element.tag, key)), {}).get(value, value))
         if re.search(r"joint|link|frame", element.tag) and (element.text or "").strip() in either:
             element.text = either[element.text.strip()]  # As plugins name them: <joint_name>...</joint_name>.
 
@@ -132,11 +125,10 @@ def turn(root: Element, model: RobotModel, turning: Turning) -> None:
     is that of `root`. With G the link's old_from_new and z the joint's new zero, a shape's origin O becomes inverse(G)
     O, and a joint's origin P becomes inverse(G_parent) P motion(z) G_child."""
     turned = {link: from_rotation_translation(each, np.zeros(3)) for link, each in turning.old_from_new.items()}
-    for element in root.findall("link"):
-        if element.get("name") in turned:
-            for part in element:
-                if part.tag in ("inertial", "visual", "collision"):
-                    set_origin(part, inverse(turned[element.get("name")]) @ origin_of(part))
+    for link, old_from_new in turned.items():
+        for part in root.find(f"link[@name='{link}']"):
+            if part.tag in ("inertial", "visual", "collision"):
+                set_origin(part, inverse(old_from_new) @ origin_of(part))
     for element in root.findall("joint"):
         joint = model.joints[element.get("name")]
         sign, zero = turning.signs.get(joint.name, 1), turning.zeros.get(joint.name, 0.0)
@@ -161,13 +153,11 @@ def _map_positions(element: Element, sign: int, zero: float) -> None:
         part = element.find(tag)
         if part is not None and (part.get(low) is not None or part.get(high) is not None):
             ends = sorted(sign * (float(part.get(key, "0")) - zero) for key in (low, high))
-            for key, value in zip((low, high), ends, strict=True):
-                part.set(key, numbers([value]))
-    calibration = element.find("calibration")
-    if calibration is not None:
-        for key in ("rising", "falling", "reference_position"):
-            if calibration.get(key) is not None:
-                calibration.set(key, numbers([sign * (float(calibration.get(key)) - zero)]))
+            part.set(low, numbers(ends[:1]))
+            part.set(high, numbers(ends[1:]))
+    for calibration in element.findall("calibration"):
+        for key in {"rising", "falling", "reference_position"}.intersection(calibration.keys()):
+            calibration.set(key, numbers([sign * (float(calibration.get(key)) - zero)]))
 
 
 def _map_mimic(mimic: Element, sign: int, zero: float, turning: Turning) -> None:

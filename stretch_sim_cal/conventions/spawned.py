@@ -6,6 +6,7 @@ The normal form is written once, with its proof, and cached by a hash of everyth
 
 import hashlib
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -54,8 +55,7 @@ class SpawnedRobot:
 
 
 def named_robot(robot: str | Path | None, source: str | Path | None = None, tool: str | None = None) -> RobotProfile:
-    """Return the profile called `robot` (by default the Stretch's), perhaps with another description or tool. Raises
-    `InputError` naming file and key."""
+    """Return the profile `robot` (default: the Stretch's), perhaps with another description or tool."""
     profile = stretch_profile() if robot is None else load_profile(robot)
     if source is not None:
         path = Path(source).expanduser()
@@ -69,8 +69,7 @@ def named_robot(robot: str | Path | None, source: str | Path | None = None, tool
 
 def robot_from_mapping(data: dict, source: str, where: str) -> tuple[SpawnedRobot | None, dict[str, str]]:
     """Return the robot of the keys robot, description and tool of a mapping, None without them, and the keys with
-    absolute paths. Files are searched beside the file `source` first (see `named_in`). Raises `InputError` naming the
-    key."""
+    absolute paths, searched beside the file `source` first. Raises `InputError` naming the key."""
     given = {key: validate.text(str(data[key]), f"{where}: {key}") for key in ROBOT_KEYS if data.get(key) is not None}
     if not given:
         return None, given
@@ -85,13 +84,10 @@ def spawned_robot(profile: RobotProfile) -> SpawnedRobot:
     """Return the robot of a profile, normalized and checked. Raises `InputError` naming the profile's key that does not
     fit the description, and `Refused` if the normal form breaks rules of the convention."""
     given, tool = _given(profile)
-    digest = hashlib.sha256(ElementTree.tostring(given.root))
-    if tool is not None:
-        digest.update(ElementTree.tostring(tool.root))
-    digest.update(repr((profile.convention, sorted(profile.rename.items()), sorted(profile.zero.items()))).encode())
-    for mesh in given.root.iter("mesh"):
-        digest.update(_stamp(mesh.get("filename", "")).encode())
-    digest.update(_code_hash().encode())
+    asked = profile.convention, sorted(profile.rename.items()), sorted(profile.zero.items())
+    meshes = [_stamp(mesh.get("filename", "")) for mesh in given.root.iter("mesh")]
+    roots = [ElementTree.tostring(each.root) for each in (given, tool) if each is not None]
+    digest = hashlib.sha256(repr((roots, asked, meshes, _code_hash())).encode())
     cache = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
     folder = cache / files.PACKAGE / "robots" / digest.hexdigest()[:24]
     if not (folder / NOTES).is_file():
@@ -105,7 +101,11 @@ def spawned_robot(profile: RobotProfile) -> SpawnedRobot:
 def _check_fit(profile: RobotProfile, model: RobotModel) -> None:
     """Raise `InputError` naming the key if a profile does not fit the description: missing frames, joints or meshes,
     joints without limits, poses beyond limits, a lidar on a moving part or inside the body."""
-    where = profile.source
+    for key, problem in _misfits(profile, model):
+        raise InputError(f"{profile.source}: {key}: {problem}")
+
+
+def _misfits(profile: RobotProfile, model: RobotModel) -> Iterator[tuple[str, str]]:
     links = [("base_frame", profile.base_frame), ("footprint_frame", profile.footprint_frame)]
     for side, lidar in profile.every_lidar.items():
         if lidar.older_frame not in model.links:
@@ -115,55 +115,46 @@ def _check_fit(profile: RobotProfile, model: RobotModel) -> None:
             links.append((f"lidars: {side}: housing: link", lidar.housing.link))
     for key, link in links:
         if link not in model.links:
-            raise InputError(f"{where}: {key}: the description has no link '{link}'{near(link, model.links)}")
+            yield key, f"the description has no link '{link}'{near(link, model.links)}"
     for side, lidar in profile.every_lidar.items():
         for above in model.chain(lidar.link_in(model)):
             if above.variables:
-                raise InputError(
-                    f"{where}: lidars: {side}: frame: '{lidar.frame}' moves with the joint '{above.name}'; a lidar "
-                    "has to be fixed to the base"
-                )
+                moved = f"'{lidar.frame}' moves with the joint '{above.name}'"
+                yield f"lidars: {side}: frame", f"{moved}; a lidar has to be fixed to the base"
     limits = profile.commanded_limits(model)
     for joint in profile.planned:
-        if joint.command not in model.joints and not profile.parts(model, joint):
-            raise InputError(
-                f"{where}: joints: {joint.name}: the description has no joint '{joint.command}'"
-                f"{near(joint.command, model.joints)}"
-            )
+        key, parts = f"joints: {joint.name}", profile.parts(model, joint)
+        if joint.command not in model.joints and not parts:
+            yield key, f"the description has no joint '{joint.command}'{near(joint.command, model.joints)}"
         if joint.command not in limits:
-            raise InputError(f"{where}: joints: {joint.name}: has no limits; write limits: [lowest, highest]")
-        kinds = {model.joints[name].type for name in profile.parts(model, joint) or (joint.command,)}
+            yield key, "has no limits; write limits: [lowest, highest]"
+        kinds = {model.joints[name].type for name in parts or (joint.command,)}
         if (kinds == {"prismatic"}) != joint.linear:
-            raise InputError(
-                f"{where}: joints: {joint.name}: linear: is {str(joint.linear).lower()}, the description's joint "
-                f"is {', '.join(sorted(kinds))}"
-            )
+            kind = f"the description's joint is {', '.join(sorted(kinds))}"
+            yield f"{key}: linear", f"is {str(joint.linear).lower()}, {kind}"
     for key, steps in (("stow", profile.stow), ("home", profile.home)):
         for name, value in ((name, value) for step in steps for name, value in step.items()):
-            if name in limits and not limits[name].lower - 1e-6 <= value <= limits[name].upper + 1e-6:
-                raise InputError(
-                    f"{where}: {key}: {name}: {value:g} is not within its limits {limits[name].lower:g} to "
-                    f"{limits[name].upper:g}"
-                )
+            limit = limits.get(name)
+            if limit is not None and not limit.lower - 1e-6 <= value <= limit.upper + 1e-6:
+                yield f"{key}: {name}", f"{value:g} is not within its limits {limit.lower:g} to {limit.upper:g}"
     for side, (frame, link) in enclosing_link(model, profile).items():
-        raise InputError(
-            f"{where}: lidars: {side}: frame: '{frame}' lies inside the body ('{link}'): it would see only "
-            "the body; correct its pose, or name its own housing under unseen"
-        )
+        place = f"'{frame}' lies inside the body ('{link}'): it would see only the body"
+        yield f"lidars: {side}: frame", f"{place}; correct its pose, or name its own housing under unseen"
 
 
 def _given(profile: RobotProfile) -> tuple[Description, Description | None]:
     """Return the description of the source, and the tool to attach to it."""
     source = profile.description
     if source.vendor is not None:
-        if source.tool is not None and Path(source.tool).is_file():
-            return description(nominal_description(WITHOUT_TOOL), source=source.vendor), read_description(source.tool)
-        return description(nominal_description(source.tool or DEFAULT_TOOL), source=source.vendor), None
+        own_tool = source.tool is not None and Path(source.tool).is_file()
+        text = nominal_description(WITHOUT_TOOL if own_tool else source.tool or DEFAULT_TOOL)
+        return description(text, source=source.vendor), read_description(source.tool) if own_tool else None
     given = read_description(source.file, source.arguments, source.packages)
     # A simulator brings lidars of the profile's kind in place of the description's own.
     for extension in given.root.findall("gazebo"):
-        for sensor in [each for each in extension.findall("sensor") if each.get("type") in LIDAR_SENSORS]:
-            extension.remove(sensor)
+        for sensor in extension.findall("sensor"):
+            if sensor.get("type") in LIDAR_SENSORS:
+                extension.remove(sensor)
         if not len(extension) and extension.get("reference"):
             given.root.remove(extension)
     tool = None if source.tool is None else read_description(source.tool, mesh_folders=source.packages)
@@ -179,8 +170,7 @@ def _make(profile: RobotProfile, given: Description, tool: Description | None, f
         files.write_yaml(folder / NOTES, {"notes": ["convention: none; the description is used as it is"]})
         return
     normal = normalized(given, Options(profile.convention, dict(profile.rename), dict(profile.zero), tool))
-    broken = [f"{each.rule} {each.sentence}" for each in normal.broken]
-    if broken:
+    if broken := [f"{each.rule} {each.sentence}" for each in normal.broken]:
         more = f", and {len(broken) - SHOWN} more" if len(broken) > SHOWN else ""
         raise Refused(
             f"{given.source}: breaks the convention {profile.convention} also in its normal form: "
@@ -213,9 +203,8 @@ def _notes(profile: RobotProfile, normal: Normal, departure: float, folder: Path
 
 
 def _stamp(mesh: str) -> str:
-    path = Path(mesh.removeprefix("file://"))
     try:
-        stat = path.stat()
+        stat = Path(mesh.removeprefix("file://")).stat()
     except OSError:
         return mesh
     return f"{mesh} {stat.st_mtime_ns} {stat.st_size}"
@@ -224,8 +213,6 @@ def _stamp(mesh: str) -> str:
 @lru_cache(maxsize=1)
 def _code_hash() -> str:
     """Return a hash of the code that determines the normal form."""
-    digest = hashlib.sha256()
     package = Path(__file__).parent.parent
-    for path in sorted([*(package / "conventions").glob("*.py"), *(package / "robot").glob("*.py")]):
-        digest.update(path.read_bytes())
-    return digest.hexdigest()
+    code = sorted([*(package / "conventions").glob("*.py"), *(package / "robot").glob("*.py")])
+    return hashlib.sha256(b"".join(path.read_bytes() for path in code)).hexdigest()

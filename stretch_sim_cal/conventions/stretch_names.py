@@ -12,14 +12,8 @@ BASE, FOOTPRINT, LIFT, WRIST, ROLL = "base_link", "base_footprint", "lift_link",
 ARM = tuple(f"arm_l{number}_link" for number in range(5))
 ARM_JOINTS = tuple(f"arm_l{number}_joint" for number in range(5))
 PRIMARY_LINKS = (
-    "mast_link",
-    "head_link",
-    LIFT,
-    *ARM,
-    WRIST,
-    "tool_attachment_site_link",
-    "quick_connect_interface_link",
-)
+    "mast_link", "head_link", LIFT, *ARM, WRIST, "tool_attachment_site_link", "quick_connect_interface_link",
+)  # fmt: skip
 """Structural links without a joint of rotation: Rule 1's first sentence."""
 ROTATING_LINKS = ("wrist_yaw_link", "wrist_pitch_link", ROLL)  # the wrist's links, whose zero position Rule 1 aligns
 GRASP_CENTERS = ("grasp_center_link", "link_grasp_center")  # the second is how Rule 5 writes it
@@ -28,9 +22,14 @@ SIDEWAYS_CAMERAS = {"camera_right_link": -LEFT, "camera_center_link": -LEFT, "ca
 
 EXACT_DEG = 0.01  # frames that are meant to be parallel: CAD exports round far below this
 MOUNT_DEG = 5.0  # how far a mounted or calibrated sensor may be from its nominal orientation
-ROLLS_DEG = (
-    45.0  # a link whose axis is nearer to the vertical than this steers or swivels, and is not a wheel of Rule 6
-)
+ROLLS_DEG = 45.0  # a link whose axis is nearer to the vertical steers or swivels, and is not a wheel of Rule 6
+LIDAR_DEG = 10.0  # how far a lidar may be turned about its z axis, which the released model chooses to 5 deg
+INWARDS_DEG, INCLINED_DEG, CALIBRATED_DEG = 55.0, 20.0, 3.0
+"""What listed exceptions allow: of a lidar's y axis from the head's centre, of a fingertip's x axis from inwards, of a
+base's tilt against its footprint."""
+LEVELLED, LEVELLED_DEG = "gripper_*_optical_frame", 3.01
+"""Optical frames that the vendor levels, and how far they may be from their camera's axes for that."""
+Frames = dict[str, np.ndarray]  # base_link_from_link (4, 4) of every link at position zero
 
 _SENSOR = re.compile(r"^(camera_\w+|line_sensor_\w+|gripper_camera)_link$")
 _OPTICAL = re.compile(r"_optical(_link|_frame)?$")
@@ -69,8 +68,7 @@ def lidars(model: RobotModel) -> list[str]:
 
 def wheels(model: RobotModel) -> list[str]:
     """Return the wheels' links, by their numbers."""
-    found = [(int(match.group(1)), link) for link in model.order if (match := _WHEEL.match(link))]
-    return [link for _, link in sorted(found)]
+    return sorted(filter(_WHEEL.match, model.order), key=lambda link: (int(_WHEEL.match(link)[1]), link))
 
 
 def fingertips(model: RobotModel) -> list[str]:
@@ -104,8 +102,7 @@ def looks(link: str, position: np.ndarray, inwards: np.ndarray | None = None) ->
 
 
 def sensor_upright(link: str, forward: np.ndarray) -> np.ndarray:
-    """Return the rotation (3, 3) base_link_from_sensor of Rule 4 for a base frame with x `forward`: z as much up as
-    possible; of the head's cameras sideways."""
+    """Return base_link_from_sensor (3, 3) of Rule 4 with x `forward`, z up; of the head's cameras sideways."""
     return upright(forward, SIDEWAYS_CAMERAS.get(link, UP))
 
 
@@ -125,9 +122,8 @@ def lidar_upright(outwards: np.ndarray, inwards: np.ndarray) -> np.ndarray:
     return np.column_stack([x, np.cross(outwards, x), outwards])
 
 
-def head_centre(frames: dict[str, np.ndarray], links: list[str], link: str) -> np.ndarray:
-    """Return the middle (3,) between the lidars in base_link; of one, the point beside it in the robot's middle
-    plane."""
+def head_centre(frames: Frames, links: list[str], link: str) -> np.ndarray:
+    """Return the middle (3,) between the lidars in base_link; of one, beside it in the robot's middle plane."""
     if len(links) > 1:
         return np.mean([frames[name][:3, 3] for name in links], axis=0)
     return frames[link][:3, 3] * [1.0, 0.0, 1.0]
@@ -172,6 +168,5 @@ def wheel_order(positions: dict[str, np.ndarray]) -> list[str]:
     azimuth = {name: float(np.arctan2(position[1], position[0])) for name, position in positions.items()}
     # Two wheels may be equally near to forward, one on each side: then the left one is first, rounding aside.
     first = min(azimuth, key=lambda name: (round(abs(azimuth[name]), 6), -azimuth[name]))
-    return sorted(
-        azimuth, key=lambda name: round((azimuth[name] - azimuth[first]) % (2 * np.pi), 9) % round(2 * np.pi, 9)
-    )
+    whole = round(2 * np.pi, 9)
+    return sorted(azimuth, key=lambda name: round((azimuth[name] - azimuth[first]) % (2 * np.pi), 9) % whole)

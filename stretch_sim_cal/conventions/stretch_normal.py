@@ -15,7 +15,6 @@ from stretch_sim_cal.conventions.profile import (
     LEFT,
     PRIMARY,
     UP,
-    Finding,
     across,
     angle_deg,
     frames_in,
@@ -26,19 +25,8 @@ from stretch_sim_cal.conventions.profile import (
     upright,
 )
 from stretch_sim_cal.conventions.rewrite import OTHER, AddedFrame, Turning
-from stretch_sim_cal.conventions.stretch import (
-    CALIBRATED_DEG,
-    EXEMPTIONS,
-    INCLINED_DEG,
-    INWARDS_DEG,
-    LEVELLED,
-    LEVELLED_DEG,
-    LIDAR_DEG,
-    STRETCH,
-    axis_of_motion,
-    inwards,
-)
-from stretch_sim_cal.conventions.stretch_names import EXACT_DEG, MOUNT_DEG
+from stretch_sim_cal.conventions.stretch import EXEMPTIONS, STRETCH, axis_of_motion, inwards
+from stretch_sim_cal.conventions.stretch_names import EXACT_DEG, MOUNT_DEG, Frames
 from stretch_sim_cal.geometry.transforms import from_rotation_translation, inverse
 from stretch_sim_cal.robot.kinematics import link_transforms
 from stretch_sim_cal.robot.model import Joint, RobotModel
@@ -51,26 +39,16 @@ QUARTERS = Rotation.create_group("O").as_matrix().round()
 
 
 def renames(model: RobotModel) -> tuple[dict[str, str], dict[str, str]]:
-    """Return new names of links and joints (only changed ones). One with the name of a role that it does not have
-    becomes `other_`."""
-    links: dict[str, str] = {}
-    joints: dict[str, str] = {}
-    if base_of(model) is not None:
-        for stem, link, joint in _roles(model):
-            links[link] = f"{stem}_link"
-            if joint is not None:
-                joints[joint] = f"{stem}_joint"
+    """Return new names of links and joints that change. One with the name of another's role becomes `other_`."""
+    roles = _roles(model)
+    links = {joint.child: f"{stem}_link" for stem, joint in roles.items()}
+    joints = {joint.name: f"{stem}_joint" for stem, joint in roles.items()}
     for kind, entries, new_names in (("link", model.links, links), ("joint", model.joints, joints)):
-        roles = set(new_names.values())
+        taken = set(new_names.values())
         for name in entries:
-            new_names.setdefault(name, f"{OTHER}{suffixed(name, kind)}" if suffixed(name, kind) in roles else
-            suffixed(name, kind))  # fmt: skip
+            right = suffixed(name, kind)
+            new_names.setdefault(name, OTHER + right if right in taken else right)
     return tuple({old: new for old, new in names.items() if old != new} for names in (links, joints))
-
-
-def base_of(model: RobotModel) -> str | None:
-    """Return the base's link, also if its name lacks the suffix."""
-    return next((name for name in model.order if suffixed(name, "link") == names.BASE), None)
 
 
 def suffixed(name: str, kind: str) -> str:
@@ -80,49 +58,42 @@ def suffixed(name: str, kind: str) -> str:
     return names.suffixed(name, kind)
 
 
-def _roles(model: RobotModel) -> list[tuple[str, str, str | None]]:
-    """Return (stem, link, joint above it) of the arm, the wrist and the wheels by structure."""
-    found: list[tuple[str, str, str | None]] = []
-    base = base_of(model)
-    frames = frames_in(model, base)
-    telescope = _telescope(model, frames)
-    if telescope:
-        first = telescope[0].parent
-        above = model.parent_joints.get(first)
+def _roles(model: RobotModel) -> dict[str, Joint]:
+    """Return the joints above the links of the arm, the wrist and the wheels, by the links' stems, by structure."""
+    base = next((name for name in model.order if suffixed(name, "link") == names.BASE), None)
+    if base is None:
+        return {}
+    frames, found = frames_in(model, base), {}
+    if telescope := _telescope(model, frames):
+        above = model.parent_joints.get(telescope[0].parent)
         if above is not None and not above.variables:
-            found.append(("arm_l0", first, above.name))
+            found["arm_l0"] = above
             lift = model.parent_joints.get(above.parent)
             if lift is not None and lift.type == "prismatic":
-                found.append(("lift", lift.child, lift.name))
-        found += [(f"arm_l{number}", joint.child, joint.name) for number, joint in enumerate(telescope, 1)]
-        found += _wrist(model, frames, telescope[-1].child)
+                found["lift"] = lift
+        found |= {f"arm_l{number}": joint for number, joint in enumerate(telescope, 1)}
+        found |= _wrist(model, frames, telescope[-1].child)
     # Wheels are endless joints on the base that let them roll.
-    placed = {
+    wheels = {
         joint.child: frames[joint.child][:3, 3] for joint in model.joints.values()
         if joint.type == "continuous" and rigid_root(model, joint.parent) == rigid_root(model, base)
-        and names.rolls(joint, frames[joint.child][:3, :3] @ joint.unit_axis)
-        and np.linalg.norm(frames[joint.child][:2, 3]) > 1e-3
+        and names.rolls(joint, axis_of_motion(frames, joint)) and np.linalg.norm(frames[joint.child][:2, 3]) > 1e-3
     }  # fmt: skip
-    order = names.wheel_order(placed) if placed else []
-    found += [(f"wheel_{number}", link, model.parent_joints[link].name) for number, link in enumerate(order)]
-    return found
+    order = names.wheel_order(wheels) if wheels else []
+    return found | {f"wheel_{number}": model.parent_joints[link] for number, link in enumerate(order)}
 
 
-def _telescope(model: RobotModel, frames: dict[str, np.ndarray]) -> list[Joint]:
+def _telescope(model: RobotModel, frames: Frames) -> list[Joint]:
     """Return four prismatic joints in a row whose axes are parallel and horizontal; none if there are not four."""
-    axes = {
-        joint.name: frames[joint.child][:3, :3] @ joint.unit_axis
-        for joint in model.joints.values()
-        if joint.type == "prismatic"
-    }
-    for joint in model.joints.values():
-        if joint.name not in axes or abs(angle_deg(axes[joint.name], UP) - 90.0) > PARALLEL_DEG:
+    sliding = [joint for joint in model.joints.values() if joint.type == "prismatic"]
+    axes = {joint.name: axis_of_motion(frames, joint) for joint in sliding}
+    for joint in sliding:
+        if abs(angle_deg(axes[joint.name], UP) - 90.0) > PARALLEL_DEG:
             continue
         row = [joint]
         while following := [
-            other for other in model.child_joints(row[-1].child)
-            if other.name in axes and np.linalg.norm(np.cross(axes[other.name],
-            axes[joint.name])) < np.radians(PARALLEL_DEG)
+            other for other in sliding if other.parent == row[-1].child
+            and np.linalg.norm(np.cross(axes[other.name], axes[joint.name])) < np.radians(PARALLEL_DEG)
         ]:  # fmt: skip
             row.append(following[0])
         if len(row) == len(names.ARM_JOINTS) - 1:
@@ -130,24 +101,24 @@ def _telescope(model: RobotModel, frames: dict[str, np.ndarray]) -> list[Joint]:
     return []
 
 
-def _wrist(model: RobotModel, frames: dict[str, np.ndarray], last: str) -> list[tuple[str, str, str | None]]:
-    """Return the wrist's links: one fixed to the arm's last, then yaw, pitch, roll about base_link's z, y and x, each
-    below the one before with fixed joints between."""
-    found: list[tuple[str, str, str | None]] = []
+def _wrist(model: RobotModel, frames: Frames, last: str) -> dict[str, Joint]:
+    """Return the joints of the wrist: one fixed to the arm's last link, then yaw, pitch, roll about base_link's z, y
+    and x, each below the one before with fixed joints between."""
+    found: dict[str, Joint] = {}
     link = last
     for stem, column in WRIST_AXES.items():
         joint = next(
             (joint for joint in model.joints.values()
              if joint.type == "revolute" and rigid_root(model, joint.parent) == rigid_root(model, link)
-             and abs((frames[joint.child][:3, :3] @ joint.unit_axis)[column]) > np.cos(np.radians(WRIST_DEG))),
+             and abs(axis_of_motion(frames, joint)[column]) > np.cos(np.radians(WRIST_DEG))),
             None,
         )  # fmt: skip
         if joint is None:
             break
         above = model.parent_joints[joint.parent]
         if stem == "wrist_yaw" and joint.parent != last and not above.variables:
-            found.append(("wrist", joint.parent, above.name))
-        found.append((stem, joint.child, joint.name))
+            found["wrist"] = above
+        found[stem] = joint
         link = joint.child
     return found
 
@@ -158,7 +129,7 @@ def base_turning(model: RobotModel, base: str | None, footprint: str | None) -> 
     if base is None or footprint is None:
         return {}
     base_from_footprint = frames_in(model, base)[footprint][:3, :3]
-    return {base: base_from_footprint} if turn_deg(base_from_footprint) > CALIBRATED_DEG else {}
+    return {base: base_from_footprint} if turn_deg(base_from_footprint) > names.CALIBRATED_DEG else {}
 
 
 def turning(model: RobotModel, guess_sensors: bool = False) -> tuple[Turning, dict[str, str]]:
@@ -167,8 +138,8 @@ def turning(model: RobotModel, guess_sensors: bool = False) -> tuple[Turning, di
     if names.BASE not in model.links:
         return result, reasons
     frames = frames_in(model, names.BASE)
-    found = [each for each in lint(model, STRETCH) if each.level == ERROR]
-    blamed = {each.name: each for each in found if each.rule.startswith(("rule-4", "rule-5"))}
+    blamed = {each.name: each.rule for each in lint(model, STRETCH)
+              if each.level == ERROR and each.rule.startswith(("rule-4", "rule-5"))}  # fmt: skip
     sensors, structure = _sensors(model, frames, blamed, guess_sensors), _structure(model, frames)
     wanted = structure | sensors | _optical(model, frames, sensors) | _grasp(model, frames, structure, blamed)
     for link in model.order:
@@ -194,7 +165,7 @@ Wanted = dict[str, tuple[np.ndarray, str]]
 """By link the rotations base_link_from_link (3, 3) that rules ask for, with their reasons."""
 
 
-def _structure(model: RobotModel, frames: dict[str, np.ndarray]) -> Wanted:
+def _structure(model: RobotModel, frames: Frames) -> Wanted:
     wanted = {}
     for link in (*names.PRIMARY_LINKS, *names.ROTATING_LINKS):
         if link in model.links:
@@ -205,38 +176,36 @@ def _structure(model: RobotModel, frames: dict[str, np.ndarray]) -> Wanted:
     for link in names.wheels(model):
         now, position, joint = frames[link][:3, :3], frames[link][:3, 3], model.parent_joints.get(link)
         axis = axis_of_motion(frames, joint)
-        if np.linalg.norm(across(position, UP)) < 1e-3 or axis is None or not names.rolls(joint, axis):
-            continue
-        right = names.wheel_rotation(now, axis, position)
-        if turn_deg(right.T @ now) > EXACT_DEG:
-            wanted[link] = (right, "Rule 6: z along the axis to the base's centre, x in the direction of motion")
+        if np.linalg.norm(across(position, UP)) >= 1e-3 and axis is not None and names.rolls(joint, axis):
+            right = names.wheel_rotation(now, axis, position)
+            if turn_deg(right.T @ now) > EXACT_DEG:
+                wanted[link] = (right, "Rule 6: z along the axis to the base's centre, x in the direction of motion")
     return wanted
 
 
-def _sensors(model: RobotModel, frames: dict[str, np.ndarray], blamed: dict[str, Finding], guess: bool) -> Wanted:
-    """Return the corrected frames of cameras, line sensors and lidars that break Rule 4.
-
-    Only a sensor's frame shows its direction: so its axes stay on their lines, and only their names x, y and z are
-    chosen, by the direction in which that sensor is mounted. A frame without an axis there stays or, as a `guess`, gets
-    the nearest one that keeps the rule, which the report mentions. Lidars of a robot without a lift stay, too.
-    """
-    broken = {name for name, each in blamed.items() if each.rule.startswith(("rule-4-base", "rule-4-lidar"))}
+def _sensors(model: RobotModel, frames: Frames, blamed: dict[str, str], guess: bool) -> Wanted:
+    """Return the corrected frames of cameras, line sensors and lidars that break Rule 4. Only a sensor's frame shows
+    its direction: so its axes stay on their lines, and only their names x, y and z are chosen, by the direction in
+    which that sensor is mounted. A frame without an axis there stays or, as a `guess`, gets the nearest one that keeps
+    the rule, which the report mentions. Lidars of a robot without a lift stay, too."""
     wanted, lidars = {}, names.lidars(model)
     for link in (*names.sensors(model), *lidars):
-        if link not in broken or (link in lidars and "lift_link" not in model.links and not guess):
+        if not blamed.get(link, "").startswith(("rule-4-base", "rule-4-lidar")) or (
+            link in lidars and "lift_link" not in model.links and not guess
+        ):
             continue
         now, position = frames[link][:3, :3], frames[link][:3, 3]
         inwards = names.head_centre(frames, lidars, link) - position if link in lidars else None
         looks, column = names.looks(link, position, inwards), 0 if inwards is None else 2
-        best = now @ min(QUARTERS, key=lambda quarter: _cost(link, now @ quarter, position, inwards))
+        best = min(now @ QUARTERS, key=lambda rotation: _cost(link, rotation, position, inwards))
         ahead = best[:, column] if angle_deg(best[:, column], looks) < names.LOOKS_DEG else looks
         if inwards is None:
             wanted |= _kept_or_nearest(link, best, names.sensor_upright(link, ahead), MOUNT_DEG, guess)
             continue
         nearest = names.lidar_upright(ahead, inwards)
-        if angle_deg(nearest[:, 1], inwards) > INWARDS_DEG:
+        if angle_deg(nearest[:, 1], inwards) > names.INWARDS_DEG:
             nearest = names.lidar_upright(looks, inwards)
-        wanted |= _kept_or_nearest(link, best, nearest, LIDAR_DEG, guess)
+        wanted |= _kept_or_nearest(link, best, nearest, names.LIDAR_DEG, guess)
     return wanted
 
 
@@ -258,47 +227,44 @@ def _cost(link: str, rotation: np.ndarray, position: np.ndarray, inwards: np.nda
     return off + 3.0 * angle_deg(rotation[:, 2], right[:, 2])
 
 
-def _optical(model: RobotModel, frames: dict[str, np.ndarray], turned: Wanted) -> Wanted:
+def _optical(model: RobotModel, frames: Frames, turned: Wanted) -> Wanted:
     wanted = {}
     for sensor in names.sensors(model):
-        base = turned[sensor][0] if sensor in turned else frames[sensor][:3, :3]
+        base, _ = turned.get(sensor, (frames[sensor][:3, :3], ""))
         right = base @ names.OPTICAL_FROM_SENSOR.T
         for link in names.optical_frames(model, sensor):
             if model.parent_joints[link].variables:
                 continue
             now = frames[link][:3, :3]
-            allowed = LEVELLED_DEG if fnmatchcase(link, LEVELLED) else EXACT_DEG
+            allowed = names.LEVELLED_DEG if fnmatchcase(link, names.LEVELLED) else EXACT_DEG
             if turn_deg(right.T @ now) <= allowed:
                 continue
-            best = min((now @ quarter for quarter in QUARTERS), key=lambda rotation: turn_deg(right.T @ rotation))
-            kept = best if turn_deg(right.T @ best) <= LEVELLED_DEG and allowed == LEVELLED_DEG else right
+            best = min(now @ QUARTERS, key=lambda rotation: turn_deg(right.T @ rotation))
+            kept = best if turn_deg(right.T @ best) <= names.LEVELLED_DEG and allowed == names.LEVELLED_DEG else right
             wanted[link] = (kept, "Rule 4: z out, x right, y down")
     return wanted
 
 
-def _grasp(model: RobotModel, frames: dict[str, np.ndarray], structure: Wanted, blamed: dict[str, Finding]) -> Wanted:
+def _grasp(model: RobotModel, frames: Frames, structure: Wanted, blamed: dict[str, str]) -> Wanted:
     wanted = {}
     center = names.grasp_center(model)
     if center is None:
         return wanted
     rotation = frames[center][:3, :3]
     if names.ROLL in model.links:
-        right = structure[names.ROLL][0] if names.ROLL in structure else frames[names.ROLL][:3, :3]
+        right, _ = structure.get(names.ROLL, (frames[names.ROLL][:3, :3], ""))
         if turn_deg(right.T @ rotation) > EXACT_DEG:
             rotation = right
             wanted[center] = (right, "Rule 5: parallel to the wrist")
     base_from_root = inverse(link_transforms(model, {}, [names.BASE])[names.BASE])[:3, :3]
     for link in names.fingertips(model):
         direction = inwards(model, link, center, base_from_root.T @ rotation)
-        if link in blamed and blamed[link].rule == "rule-5-tip-x" and direction is not None:
+        if blamed.get(link) == "rule-5-tip-x" and direction is not None:
             way = rotation @ direction
             now = frames[link][:3, :3]
-            best = min(QUARTERS, key=lambda quarter: angle_deg((now @ quarter)[:, 0], way)
-                       + 0.1 * angle_deg((now @ quarter)[:, 2], UP))  # fmt: skip
-            relabelled = now @ best
-            if angle_deg(relabelled[:, 0], way) > INCLINED_DEG:
-                relabelled = upright(way)
-            wanted[link] = (relabelled, "Rule 5: x inwards; check that it is normal to the fingertip's surface")
+            best = min(now @ QUARTERS, key=lambda tip: angle_deg(tip[:, 0], way) + 0.1 * angle_deg(tip[:, 2], UP))
+            right = best if angle_deg(best[:, 0], way) <= names.INCLINED_DEG else upright(way)
+            wanted[link] = (right, "Rule 5: x inwards; check that it is normal to the fingertip's surface")
     return wanted
 
 
@@ -309,12 +275,14 @@ def missing_frames(model: RobotModel) -> list[AddedFrame]:
         if not names.optical_frames(model, sensor):
             stem = sensor.removesuffix("_link") + "_optical"
             pose = from_rotation_translation(names.OPTICAL_FROM_SENSOR.T, np.zeros(3))
-            added.append(
-                AddedFrame(f"{stem}_link", f"{stem}_joint", sensor, pose, "Rule 4: every sensor has one; at its origin")
-            )
+            added.append(_frame(stem, sensor, pose, "Rule 4: every sensor has one; at its origin"))
     if names.fingers(model) and names.BASE in model.links:
         added += _missing_grasp(model)
     return added
+
+
+def _frame(stem: str, parent: str, parent_from_link: np.ndarray, reason: str) -> AddedFrame:
+    return AddedFrame(f"{stem}_link", f"{stem}_joint", parent, parent_from_link, reason)
 
 
 def _missing_grasp(model: RobotModel) -> list[AddedFrame]:
@@ -328,10 +296,8 @@ def _missing_grasp(model: RobotModel) -> list[AddedFrame]:
         wrist = frames[names.ROLL][:3, :3] if names.ROLL in model.links else np.eye(3)
         ends = tips or [joint.child for joint in fingers]
         between = from_rotation_translation(wrist, np.mean([frames[link][:3, 3] for link in ends], axis=0))
-        return [AddedFrame(
-            "grasp_center_link", "grasp_center_joint", holder, inverse(frames[holder]) @ between,
-            "Rule 5: in the middle of " + " and ".join(ends) + " at zero; move it to where the tool grips",
-        )]  # fmt: skip
+        reason = f"Rule 5: in the middle of {' and '.join(ends)} at zero; move it to where the tool grips"
+        return [_frame("grasp_center", holder, inverse(frames[holder]) @ between, reason)]
     added = []
     bare = {each.name for each in lint(model, STRETCH) if each.rule == "rule-5-tip-missing" and each.level == ERROR}
     root_from_base = link_transforms(model, {}, [names.BASE])[names.BASE][:3, :3]
@@ -341,8 +307,6 @@ def _missing_grasp(model: RobotModel) -> list[AddedFrame]:
         direction = inwards(model, link, center, root_from_base @ rotation)
         way = (-LEFT if "left" in stem else LEFT) if direction is None else rotation @ direction
         pose = inverse(frames[link]) @ from_rotation_translation(upright(way), frames[center][:3, 3])
-        added.append(AddedFrame(
-            f"{stem}_link", f"{stem}_joint", link, pose,
-            "Rule 5: at the grasp centre while the finger is at zero; move it to the fingertip's surface",
-        ))  # fmt: skip
+        reason = "Rule 5: at the grasp centre while the finger is at zero; move it to the fingertip's surface"
+        added.append(_frame(stem, link, pose, reason))
     return added

@@ -120,13 +120,11 @@ def algebraic_ellipse(points: np.ndarray) -> Ellipse:
     if 4 * a * c - b * b <= 1e-12:
         raise InputError("no ellipse fits the points")
     centre = np.linalg.solve(-2 * matrix, [d, e])
-    level = (centre @ matrix @ centre) - f
-    return _ellipse(origin + scale * centre, scale**2 * np.linalg.inv(matrix / level))
+    return _ellipse(origin + scale * centre, scale**2 * np.linalg.inv(matrix / (centre @ matrix @ centre - f)))
 
 
 def enclosing_algebraic_ellipse(points: np.ndarray) -> Ellipse:
-    """Return the algebraic fit to the hull's boundary of points (N, 2) at even steps, so that density does not matter,
-    scaled about its centre to hold them all."""
+    """Return the algebraic fit to points at even steps along the hull of points (N, 2), scaled to hold them all."""
     hull = spanning_hull(points)
     return algebraic_ellipse(ConvexPolygon(hull).outline(360)).grown_to_enclose(hull)
 
@@ -136,23 +134,17 @@ def enclosing_capsule(points: np.ndarray) -> TaperedCapsule:
     return capsule_minima(points)[0]
 
 
-def capsule_minima(
-    points: np.ndarray, starts: Sequence[TaperedCapsule] = (), count: int = STARTS
-) -> list[TaperedCapsule]:
-    """Return the local minima of area among tapered capsules around points (N, 2), canonical, the smallest first.
-
-    Two tangents to the points fix a wedge, within which the two end discs follow in closed form, so whole families of
+def capsule_minima(points: np.ndarray, starts: Sequence[TaperedCapsule] = (), count=STARTS) -> list[TaperedCapsule]:
+    """Return the local minima of area among tapered capsules around points (N, 2), canonical, the smallest first. Two
+    tangents to the points fix a wedge, within which the two end discs follow in closed form, so whole families of
     capsules are compared at once. From the smallest circle, the `count` best of this search, and `starts` (for instance
-    capsules of neighbouring poses), sequential quadratic programming refines all six numbers.
-    """
+    capsules of neighbouring poses), sequential quadratic programming refines all six numbers."""
     hull = spanning_hull(points)
     circle = enclosing_circle(hull)
     guesses = [start.vector for start in starts] + wedge_capsules(hull, count)
     found = [TaperedCapsule(*circle.vector, *circle.vector)] + [refined_capsule(hull, guess) for guess in guesses]
-    settled = (
-        TaperedCapsule.from_vector(np.round(capsule.vector, DECIMALS)).grown_to_enclose(hull).canonical()
-        for capsule in found
-    )
+    rounded = (TaperedCapsule.from_vector(np.round(capsule.vector, DECIMALS)) for capsule in found)
+    settled = [capsule.grown_to_enclose(hull).canonical() for capsule in rounded]
     minima: list[TaperedCapsule] = []
     for capsule in sorted(settled, key=lambda capsule: round(capsule.area, DECIMALS)):
         if all(np.abs(capsule.vector - other.vector).max() > SAME for other in minima):
@@ -174,21 +166,13 @@ def refined_capsule(hull: np.ndarray, start: np.ndarray) -> TaperedCapsule:
             last[:] = z.copy(), (-distance, -gradient)
         return last[1]
 
+    begin = (start - shift) / scale
     found = minimize(
-        capsule_area,
-        (start - shift) / scale,
-        jac=True,
-        bounds=[(None, None), (None, None), (1e-6, None)] * 2,
-        constraints={
-            "type": "ineq",
-            "fun": lambda z: slack(z)[0],
-            "jac": lambda z: slack(z)[1],
-        },
-        method="SLSQP",
-        options={"ftol": 1e-13, "maxiter": 100},
-    ).x
-    if not np.isfinite(found).all():
-        found = (start - shift) / scale
+        capsule_area, begin, jac=True, bounds=[(None, None), (None, None), (1e-6, None)] * 2,
+        constraints={"type": "ineq", "fun": lambda z: slack(z)[0], "jac": lambda z: slack(z)[1]},
+        method="SLSQP", options={"ftol": 1e-13, "maxiter": 100},
+    ).x  # fmt: skip
+    found = found if np.isfinite(found).all() else begin
     return TaperedCapsule.from_vector(found * scale + shift).grown_to_enclose(hull)
 
 
@@ -197,12 +181,9 @@ def wedge_capsules(hull: np.ndarray, count: int) -> list[np.ndarray]:
     and a half angle; the sides touch the hull, or are wider by some margin."""
     middle, scale = hull.mean(axis=0), np.abs(hull - hull.mean(axis=0)).max()
     corners = (hull - middle) / scale
-    angle, taper, left, right = (
-        grid.ravel()
-        for grid in np.meshgrid(
-            np.arange(DIRECTIONS) * (2 * np.pi / DIRECTIONS), TAPERS, WIDENINGS, WIDENINGS, indexing="ij"
-        )
-    )
+    angles = np.arange(DIRECTIONS) * (2 * np.pi / DIRECTIONS)
+    grids = np.meshgrid(angles, TAPERS, WIDENINGS, WIDENINGS, indexing="ij")
+    angle, taper, left, right = (grid.ravel() for grid in grids)
     capsules = _capsules_in_wedges(corners, angle, taper, left, right)
     length = np.hypot(*(capsules[:, 3:5] - capsules[:, :2]).T)
     radii = capsules[:, [2, 5]]
@@ -219,13 +200,11 @@ def wedge_capsules(hull: np.ndarray, count: int) -> list[np.ndarray]:
 
 
 def _capsules_in_wedges(corners, angle, taper, left, right) -> np.ndarray:
-    """Return for every wedge (W of them) the smallest capsule (W, 6) that fills it and holds all corners (K, 2).
-
-    In the wedge's frame x is along the axis towards the narrow end. Discs that touch both sides have the radius r(s) =
-    wide - s sin(taper) at s along the axis; a corner (x, y) lies on the circles of centre s with (x - s)^2 + y^2 =
-    r(s)^2, quadratic in s: the smaller root is the last centre whose front arc it touches, the larger root the first
-    one for the rear arc.
-    """
+    """Return for every wedge (W of them) the smallest capsule (W, 6) that fills it and holds all corners (K, 2). In the
+    wedge's frame x is along the axis towards the narrow end. Discs that touch both sides have the radius r(s) = wide -
+    s sin(taper) at s along the axis; a corner (x, y) lies on the circles of centre s with (x - s)^2 + y^2 = r(s)^2,
+    quadratic in s: the smaller root is the last centre whose front arc it touches, the larger root the first one for
+    the rear arc."""
     sine, cosine = np.sin(taper), np.cos(taper)
     axis = np.stack([np.cos(angle), np.sin(angle)], axis=1)
     normal = np.stack([-axis[:, 1], axis[:, 0]], axis=1)
@@ -254,12 +233,10 @@ def enclosing_polygon(points: np.ndarray, sides: int) -> ConvexPolygon:
 
 def common_normals(hulls: Sequence[np.ndarray], sides: int) -> np.ndarray:
     """Return the outward normals (`sides` or fewer, 2) of polygons with parallel sides around each of several hulls
-    (corners (K, 2), counterclockwise) with the least total area.
-
-    Polygons with parallel sides can be interpolated. What one side adds to its successor's is independent of all
-    others, so dynamic programming finds the best cycle of a set of directions exactly. At the optimum for one hull all
-    sides but one lie on sides of the hull (DePano; Klee), which are among the directions.
-    """
+    (corners (K, 2), counterclockwise) with the least total area. Polygons with parallel sides can be interpolated. What
+    one side adds to its successor's is independent of all others, so dynamic programming finds the best cycle of a set
+    of directions exactly. At the optimum for one hull all sides but one lie on sides of the hull (DePano; Klee), which
+    are among the directions."""
     if sides < 3:
         raise InputError(f"a polygon of {sides} sides encloses nothing; 3 or more are needed")
     normals = _candidate_normals(hulls)
@@ -274,8 +251,7 @@ def polygon_with_normals(points: np.ndarray, normals: np.ndarray) -> ConvexPolyg
 
 
 def _candidate_normals(hulls: Sequence[np.ndarray]) -> np.ndarray:
-    """Return the candidate outward normals (M, 2) by increasing angle: of the hulls' longest sides, and evenly turned
-    ones."""
+    """Return outward normals (M, 2) by increasing angle: of the hulls' longest sides, and evenly turned ones."""
     edges = np.concatenate([np.roll(hull, -1, axis=0) - hull for hull in hulls])
     angles, same = np.unique(np.arctan2(-edges[:, 0], edges[:, 1]).round(6), return_inverse=True)
     angles = angles[np.argsort(-np.bincount(same, np.linalg.norm(edges, axis=1)), kind="stable")[:HULL_NORMALS]]
@@ -305,8 +281,7 @@ def _corner_areas(hull: np.ndarray, normals: np.ndarray, touching: np.ndarray) -
 
 def _cheapest_cycle(cost: np.ndarray, count: int) -> np.ndarray:
     """Return the indices (count,) of the cycle of `count` steps with the least sum of `cost[i, j]` for steps i to j.
-    Indices increase except for the step back to the start. One side lies in every half turn, so starts in the first
-    half suffice."""
+    Indices increase but for the step back. One side lies in every half turn: starts in the first half suffice."""
     total = len(cost)
     forward = np.where(np.triu(np.ones_like(cost, dtype=bool), 1), cost, np.inf)
     starts = np.arange(total // 2 + 1)

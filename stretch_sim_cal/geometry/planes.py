@@ -42,8 +42,7 @@ LEVEL = Plane(UP, 0.0)
 
 
 def fit_plane(points: np.ndarray, weights: np.ndarray | None = None) -> tuple[Plane, np.ndarray]:
-    """Return the least-squares plane through points (N, 3), N >= 3, and the variances (3,)
-    along its axes, ascending."""
+    """Return the least-squares plane through points (N, 3), and the variances (3,) along its axes, ascending."""
     weights = np.ones(len(points)) if weights is None else weights
     centre = np.average(points, axis=0, weights=weights)
     centred = points - centre
@@ -54,8 +53,7 @@ def fit_plane(points: np.ndarray, weights: np.ndarray | None = None) -> tuple[Pl
 
 
 def floor_error(truth: Plane, estimate: Plane) -> tuple[float, float]:
-    """Return the distance of two floors along the normal at the frame's origin (m, not negative), and the angle between
-    their normals (rad)."""
+    """Return the distance of two floors at the frame's origin (m), and the angle between their normals (rad)."""
     estimate = estimate.facing(truth.normal)
     return abs(truth.offset - estimate.offset), angle_between(truth.normal, estimate.normal)
 

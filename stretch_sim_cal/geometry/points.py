@@ -29,16 +29,14 @@ def voxel_keys(points: np.ndarray, size: float) -> np.ndarray:
 
 
 def rank_in_cell(cell: np.ndarray, counts: np.ndarray) -> np.ndarray:
-    """Return the number of rows before each of N rows in the same cell; `cell` (N,) from 0, which have `counts` rows
-    each."""
+    """Return how many rows (N,) are before each in the same cell; cells `cell` (N,) from 0 have `counts` rows each."""
     rank = np.empty(len(cell), dtype=int)
     rank[np.argsort(cell, kind="stable")] = np.arange(len(cell)) - np.repeat(np.cumsum(counts) - counts, counts)
     return rank
 
 
 def group_sums(group: np.ndarray, num_groups: int, values: np.ndarray) -> np.ndarray:
-    """Return the sums (num_groups, K) of `values` (N, K) over the rows of each group; `group` (N,) holds
-    0..num_groups-1."""
+    """Return the sums (num_groups, K) of `values` (N, K) over each group; `group` (N,) holds 0..num_groups-1."""
     # Without any row, bincount forgets that its weights were not integers.
     return np.stack([np.bincount(group, weights=column, minlength=num_groups) for column in values.T], axis=1) * 1.0
 

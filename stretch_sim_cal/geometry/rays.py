@@ -30,8 +30,7 @@ class RayTarget:
 
 
 class RangeImage:
-    """The `nearest` range (A, E) of points seen from the origin by azimuth and elevation, inf for none, in cells of
-    `cell` (rad)."""
+    """The `nearest` range (A, E) seen from the origin by azimuth and elevation in cells (rad), inf for none."""
 
     def __init__(self, cell: float):
         self._cell = cell

@@ -7,7 +7,7 @@ Lengths in m, angles in rad unless degrees are named. All are immutable and shar
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Self
 
 import numpy as np
@@ -52,12 +52,10 @@ class Shape(ABC):
 
     @property
     def vector(self) -> np.ndarray:
-        """The numbers of `parameters` in their order."""
         return np.array(list(self.parameters.values()))
 
     @classmethod
     def from_vector(cls, vector: np.ndarray) -> Self:
-        """Return the shape of a `vector`."""
         return cls(*(float(value) for value in vector))
 
     @classmethod
@@ -78,8 +76,7 @@ class Shape(ABC):
 
     @classmethod
     def protrusions(cls, vectors: np.ndarray, hulls: Sequence[np.ndarray]) -> np.ndarray:
-        """Return how far each of P hulls (K, 2), not empty, reaches outside the shape of its row of `vectors` (P, V),
-        (P,)."""
+        """Return how far (P,) each of P hulls (K, 2), not empty, reaches outside the shape of its row of `vectors`."""
         return np.array([cls.from_vector(v).protrusion(hull) for v, hull in zip(vectors, hulls, strict=True)])
 
     def grown_to_enclose(self, points: np.ndarray) -> Self:
@@ -149,6 +146,11 @@ class Ellipse(Shape):
         return float(np.pi / 4 * self.axes_x * self.axes_y)
 
     @property
+    def half(self) -> np.ndarray:
+        """The half axes (2,)."""
+        return np.array([self.axes_x, self.axes_y]) / 2
+
+    @property
     def rotation(self) -> np.ndarray:
         """The matrix (2, 2) whose columns are the directions of the two axes."""
         cosine, sine = np.cos(np.deg2rad(self.angle)), np.sin(np.deg2rad(self.angle))
@@ -160,34 +162,29 @@ class Ellipse(Shape):
 
     def level(self, points: np.ndarray) -> np.ndarray:
         """Return by which factor (N,) the ellipse about its centre passes through points (N, 2)."""
-        return np.linalg.norm(self.in_axes(points) / [self.axes_x / 2, self.axes_y / 2], axis=1)
+        return np.linalg.norm(self.in_axes(points) / self.half, axis=1)
 
     def signed_distance(self, points):
         local = np.abs(self.in_axes(np.asarray(points, dtype=float)))
-        half = np.array([self.axes_x, self.axes_y]) / 2
-        nearest = _nearest_on_ellipse(local, half)
-        inside = ((local / half) ** 2).sum(axis=1) <= 1
-        return np.where(inside, -1, 1) * np.linalg.norm(local - nearest, axis=1)
+        inside = ((local / self.half) ** 2).sum(axis=1) <= 1
+        return np.where(inside, -1, 1) * np.linalg.norm(local - _nearest_on_ellipse(local, self.half), axis=1)
 
     def support(self, directions):
-        reach = np.linalg.norm((directions @ self.rotation) * [self.axes_x / 2, self.axes_y / 2], axis=1)
+        reach = np.linalg.norm((directions @ self.rotation) * self.half, axis=1)
         return directions @ [self.center_x, self.center_y] + reach
 
     def outline(self, count=72):
-        cosine, sine = turned(count)
-        local = np.stack([self.axes_x / 2 * cosine, self.axes_y / 2 * sine], axis=1)
-        return local @ self.rotation.T + [self.center_x, self.center_y]
+        return (self.half * np.stack(turned(count), axis=1)) @ self.rotation.T + [self.center_x, self.center_y]
 
     def covers(self, x, y):
-        # In half axes from the centre the ellipse is the unit disc.
-        to_axes = (self.rotation / [self.axes_x / 2, self.axes_y / 2]).astype(x.dtype)
+        to_axes = (self.rotation / self.half).astype(x.dtype)  # in half axes from the centre it is the unit disc
         dx, dy = x - x.dtype.type(self.center_x), y - y.dtype.type(self.center_y)
         along, across = dx * to_axes[0, 0] + dy * to_axes[1, 0], dx * to_axes[0, 1] + dy * to_axes[1, 1]
         return along * along + across * across <= 1
 
     def inflated(self, margin):
-        longer = np.maximum(0.0, np.array([self.axes_x, self.axes_y]) + 2 * margin)
-        return Ellipse(self.center_x, self.center_y, float(longer[0]), float(longer[1]), self.angle)
+        longer = [max(0.0, float(axis + 2 * margin)) for axis in (self.axes_x, self.axes_y)]
+        return Ellipse(self.center_x, self.center_y, *longer, self.angle)
 
     def scaled(self, factor: float) -> "Ellipse":
         """Return the ellipse enlarged about its centre."""
@@ -221,11 +218,9 @@ class Ellipse(Shape):
 
 def _nearest_on_ellipse(points: np.ndarray, half: np.ndarray) -> np.ndarray:
     """Return the nearest points (N, 2) of the ellipse with half axes (2,) to points (N, 2) of the first quadrant.
-
     Newton on the secular equation sum (half p / (t + half^2))^2 = 1, convex and falling right of its largest pole
     (Eberly, "Distance from a Point to an Ellipse"), converges from left of the root without overshooting. The unknown
-    is counted from that pole, so that points on the longer axis lose no digits.
-    """
+    is counted from that pole, so that points on the longer axis lose no digits."""
     scale = half.max()
     half, points = half / scale, np.maximum(points / scale, 1e-14)
     from_pole = half**2 - half.min() ** 2
@@ -292,16 +287,18 @@ class TaperedCapsule(Shape):
 
     def inflated(self, margin):
         smaller = max(margin, -max(self.r1, self.r2))
-        grown = [max(0.0, self.r1 + smaller), max(0.0, self.r2 + smaller)]
-        return TaperedCapsule(self.x1, self.y1, grown[0], self.x2, self.y2, grown[1])
+        return replace(self, r1=max(0.0, self.r1 + smaller), r2=max(0.0, self.r2 + smaller))
 
     @property
     def is_circle(self) -> bool:
         """Whether one disc holds the other."""
         return np.hypot(self.x2 - self.x1, self.y2 - self.y1) <= abs(self.r1 - self.r2)
 
+    @property
+    def larger(self) -> tuple[float, float, float]:
+        return (self.x1, self.y1, self.r1) if self.r1 >= self.r2 else (self.x2, self.y2, self.r2)
+
     def swapped(self) -> "TaperedCapsule":
-        """Return this same capsule with its ends exchanged."""
         return TaperedCapsule(self.x2, self.y2, self.r2, self.x1, self.y1, self.r1)
 
     def like(self, other: "TaperedCapsule") -> "TaperedCapsule":
@@ -310,7 +307,7 @@ class TaperedCapsule(Shape):
         if not self.is_circle:
             unlike = np.linalg.norm(self.vector - other.vector)
             return self.swapped() if np.linalg.norm(self.swapped().vector - other.vector) < unlike else self
-        x, y, larger = (self.x1, self.y1, self.r1) if self.r1 >= self.r2 else (self.x2, self.y2, self.r2)
+        x, y, larger = self.larger
         radius = min(max(other.r2, 0.0), larger)
         length = float(np.hypot(other.x2 - x, other.y2 - y))
         share = 1.0 if length <= larger - radius else (larger - radius) / length * (1 - 1e-9)
@@ -320,8 +317,7 @@ class TaperedCapsule(Shape):
         """Return this same capsule with the end nearer to the origin first. If one disc holds the other both ends
         become the larger: published readers look only at the first then."""
         if self.is_circle:
-            larger = (self.x1, self.y1, self.r1) if self.r1 >= self.r2 else (self.x2, self.y2, self.r2)
-            return TaperedCapsule(*larger, *larger)
+            return TaperedCapsule(*self.larger, *self.larger)
         first, second = np.hypot(self.x1, self.y1), np.hypot(self.x2, self.y2)
         return self if (first, self.x1) <= (second, self.x2) else self.swapped()
 
@@ -334,9 +330,7 @@ def capsule_area(vector: np.ndarray) -> tuple[float, np.ndarray]:
     length = np.hypot(dx, dy)
     if length <= abs(dr):
         larger = max(r1, r2)
-        gradient = np.zeros(6)
-        gradient[2 if r1 >= r2 else 5] = 2 * np.pi * larger
-        return float(np.pi * larger**2), gradient
+        return float(np.pi * larger**2), 2 * np.pi * larger * np.eye(6)[2 if r1 >= r2 else 5]
     beta = np.arccos(dr / length)  # between the axis and the normals of the straight sides
     side = length * np.sin(beta)
     area = (np.pi - beta) * r1**2 + beta * r2**2 + (r1 + r2) * side
@@ -347,11 +341,8 @@ def capsule_area(vector: np.ndarray) -> tuple[float, np.ndarray]:
 
 def capsule_distance(vector: np.ndarray, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the signed distance (N,) of points (N, 2) from a tapered capsule (6,), or from capsules (N, 6), and its
-    gradient (N, 6) by the capsule's numbers.
-
-    The capsule is the union of the discs between its ends, so the distance is the least over t in [0, 1] of |p - c(t)|
-    - r(t), convex in t, with its minimum in closed form.
-    """
+    gradient (N, 6) by the capsule's numbers. The capsule is the union of the discs between its ends, so the distance is
+    the least over t in [0, 1] of |p - c(t)| - r(t), convex in t, with its minimum in closed form."""
     x1, y1, r1, x2, y2, r2 = np.moveaxis(vector, -1, 0)
     dx, dy, dr = x2 - x1, y2 - y1, r2 - r1
     length = np.maximum(np.sqrt(dx * dx + dy * dy), 1e-300)
@@ -365,11 +356,8 @@ def capsule_distance(vector: np.ndarray, points: np.ndarray) -> tuple[np.ndarray
     ox, oy = px - t * dx, py - t * dy
     reach = np.sqrt(ox * ox + oy * oy)
     scale = 1 / np.maximum(reach, 1e-300)
-    gradient = np.empty((len(points), 6))
     ux, uy = ox * scale, oy * scale
-    gradient[:, 0], gradient[:, 1], gradient[:, 2] = (t - 1) * ux, (t - 1) * uy, t - 1
-    gradient[:, 3], gradient[:, 4], gradient[:, 5] = -t * ux, -t * uy, -t
-    return reach - (r1 + t * dr), gradient
+    return reach - (r1 + t * dr), np.stack([(t - 1) * ux, (t - 1) * uy, t - 1, -t * ux, -t * uy, -t], axis=1)
 
 
 @dataclass(frozen=True, eq=False)

@@ -42,8 +42,7 @@ def from_xyz_rpy(xyz=(0.0, 0.0, 0.0), rpy=(0.0, 0.0, 0.0)) -> np.ndarray:
 
 
 def to_xyz_rpy(transform: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return translation (3,) and fixed-axis roll, pitch, yaw (3,) of a 4x4 transform; at a pitch of 90 deg without
-    yaw."""
+    """Return translation (3,) and fixed-axis roll, pitch, yaw (3,) of a 4x4 transform; at 90 deg pitch without yaw."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Gimbal lock")
         return transform[:3, 3].copy(), Rotation.from_matrix(transform[:3, :3]).as_euler("xyz")

@@ -21,7 +21,7 @@ counted. Joints with more than one degree of freedom take `rpy` as well; `pitch`
 """
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -56,10 +56,13 @@ class Mechanism:
     def loops(self) -> int:
         return len(self.connections) - (len(self.bodies) - 1)
 
+    @property
+    def joint_freedom(self) -> int:
+        return sum(connection.freedom for connection in self.connections)
+
 
 def _twists(connection: Connection) -> np.ndarray | None:
-    """Return a joint's motions (6, freedom) as twists (tx, ty, tz, rx, ry, rz) about the root's origin; None if its
-    geometry is not known."""
+    """Return a joint's motions (6, freedom) as twists about the root's origin; None if its geometry is not known."""
     if connection.root_from_joint is None or connection.axis is None:
         return None
     ends = connection.parent, connection.child
@@ -72,54 +75,42 @@ def mechanism(
 ) -> Mechanism:
     """Return a connected mechanism. Raises `InputError` beginning with `source` for duplicate names, unknown bodies and
     joint types, and bodies that no joint connects to the ground."""
-    bodies, connections = tuple(bodies), tuple(connections)
-    for kind, names in (("link", bodies), ("joint", tuple(c.name for c in connections))):
-        twice = next((name for index, name in enumerate(names) if name in names[:index]), None)
-        if twice is not None:
-            raise InputError(f"{source}: two {kind}s are called '{twice}'; names must differ")
+    found = Mechanism(name, tuple(bodies), ground, tuple(connections))
+    for problem in _problems(found):
+        raise InputError(f"{source}: {problem}")
+    return found
+
+
+def _problems(found: Mechanism) -> Iterator[str]:
+    bodies, ground = found.bodies, found.ground
+    for kind, names in (("link", bodies), ("joint", tuple(each.name for each in found.connections))):
+        for twice in (name for index, name in enumerate(names) if name in names[:index]):
+            yield f"two {kind}s are called '{twice}'; names must differ"
     if ground not in bodies:
-        raise InputError(f"{source}: its ground '{ground}' is not a link{near(ground, bodies)}")
-    for connection in connections:
-        if connection.type not in VARIABLES:
-            raise InputError(
-                f"{source}: joint '{connection.name}': type '{connection.type}' is unknown; available: "
-                f"{', '.join(VARIABLES)}"
-            )
-        for body in (connection.parent, connection.child):
+        yield f"its ground '{ground}' is not a link{near(ground, bodies)}"
+    for each in found.connections:
+        if each.type not in VARIABLES:
+            yield f"joint '{each.name}': type '{each.type}' is unknown; available: {', '.join(VARIABLES)}"
+        for body in (each.parent, each.child):
             if body not in bodies:
-                raise InputError(
-                    f"{source}: joint '{connection.name}': link '{body}' does not exist{near(body, bodies)}"
-                )
-        if connection.parent == connection.child:
-            raise InputError(f"{source}: joint '{connection.name}' connects link '{connection.child}' to itself")
-    found = Mechanism(name, bodies, ground, connections)
+                yield f"joint '{each.name}': link '{body}' does not exist{near(body, bodies)}"
+        if each.parent == each.child:
+            yield f"joint '{each.name}' connects link '{each.child}' to itself"
     ways = _incidence(found)
     part = connected_components(ways @ ways.T)[1]
     lost = [body for body, own in zip(bodies, part, strict=True) if own != part[bodies.index(ground)]]
     if lost:
-        raise InputError(
-            f"{source}: no joint connects link '{lost[0]}' to the ground '{ground}'"
-            f"{f' ({len(lost)} such links)' if len(lost) > 1 else ''}; add one, or use a floating base"
-        )
-    return found
+        more = f" ({len(lost)} such links)" if len(lost) > 1 else ""
+        yield f"no joint connects link '{lost[0]}' to the ground '{ground}'{more}; add one, or use a floating base"
 
 
 def mechanism_of(model: RobotModel, base: str = "fixed") -> Mechanism:
     """Return a robot model at position zero as a mechanism, its root fixed to the ground, on a floor (`mobile`) or
     `floating`. Mimic joints have no freedom and count as fixed. Raises `InputError` for an unknown base."""
-    frames = link_transforms(model)
-    connections = [
-        Connection(
-            joint.name,
-            "fixed" if joint.mimic else joint.type,
-            joint.parent,
-            joint.child,
-            frames[joint.child],
-            joint.axis,
-            joint.pitch,
-        )  # fmt: skip
-        for joint in model.joints.values()
-    ]
+    frames, connections = link_transforms(model), []
+    for joint in model.joints.values():
+        ends = joint.name, "fixed" if joint.mimic else joint.type, joint.parent, joint.child
+        connections.append(Connection(*ends, frames[joint.child], joint.axis, joint.pitch))
     return with_base(mechanism(model.name, model.links, model.root, connections, f"robot '{model.name}'"), base)
 
 
@@ -132,23 +123,24 @@ def with_base(fixed: Mechanism, base: str) -> Mechanism:
         return fixed
     if WORLD in fixed.bodies:
         raise InputError(f"'{fixed.name}' is joined to the {WORLD} already; it cannot have a {base} base as well")
-    kind = {"mobile": "planar", "floating": "floating"}[base]
-    moving = Connection(f"{base}_base", kind, WORLD, fixed.ground, np.eye(4), np.array([0.0, 0.0, 1.0]))
-    return Mechanism(fixed.name, (WORLD, *fixed.bodies), WORLD, (moving, *fixed.connections))
+    return Mechanism(fixed.name, (WORLD, *fixed.bodies), WORLD, (_moving_base(base, fixed.ground), *fixed.connections))
+
+
+def _moving_base(base: str, ground: str) -> Connection:
+    kind = "planar" if base == "mobile" else base
+    return Connection(f"{base}_base", kind, WORLD, ground, np.eye(4), np.array([0.0, 0.0, 1.0]))
 
 
 def load_mechanism(path: str | os.PathLike, base: str | None = None) -> tuple[Mechanism, str]:
     """Return the mechanism in an SDF or YAML file, and its dimension (spatial or planar). `base` (fixed, mobile,
-    floating) overrides a YAML's; an SDF without a joint to the world floats. Raises `InputError` naming the file and
-    the element."""
+    floating) overrides a YAML's; an SDF without a joint to the world floats. Raises `InputError` naming the file."""
     path = Path(path).expanduser()
     if path.suffix in (".yaml", ".yml"):
         return _from_yaml(path, base)
     model = read_sdf_model(path)
     connections = list(model.joints)
     if not any(WORLD in (joint.parent, joint.child) for joint in model.joints):
-        first = next(iter(model.links))
-        connections.insert(0, Connection("floating_base", "floating", WORLD, first, np.eye(4), np.array([0.0, 0, 1])))
+        connections.insert(0, _moving_base("floating", next(iter(model.links))))
     found = mechanism(model.name, (WORLD, *model.links), WORLD, connections, model.source)
     if base is not None:
         raise InputError(f"{path}: an SDF defines how its base moves (a joint to the world, or none)")
@@ -209,8 +201,10 @@ def _from_yaml(path: Path, base: str | None) -> tuple[Mechanism, str]:
 @dataclass(frozen=True)
 class Mobility:
     """The result of `mobility`. `joint_freedom` is the sum of the joints' freedom. `spatial` and `planar` are the
-    counts (None if some joint cannot move in a plane with the others), `dimension` the requested one. `measured` is the
-    freedom by geometry, None if that is not known."""
+    counts (None if some joint cannot move in a plane with the others), `count` that of the requested `dimension`.
+    `measured` is the freedom by geometry, `redundant` how many constraints repeat others, both None if that is not
+    known; `mobility` are the degrees of freedom, measured or else counted. `over_constrained`: constraints repeat
+    others or, without geometry, are more than the freedom."""
 
     name: str
     links: int
@@ -221,42 +215,24 @@ class Mobility:
     spatial: int
     planar: int | None
     measured: int | None
-
-    @property
-    def count(self) -> int:
-        """The count in the dimension that was asked for."""
-        return self.planar if self.dimension == "planar" and self.planar is not None else self.spatial
-
-    @property
-    def mobility(self) -> int:
-        """The degrees of freedom: measured if the geometry is known, counted otherwise."""
-        return self.count if self.measured is None else self.measured
-
-    @property
-    def redundant(self) -> int | None:
-        """How many constraints repeat others; None if the geometry is not known."""
-        return None if self.measured is None else self.measured - self.count
-
-    @property
-    def over_constrained(self) -> bool:
-        """Whether constraints repeat others; without geometry, whether there are more constraints than freedom."""
-        return self.count < 0 if self.redundant is None else self.redundant > 0
+    count: int
+    mobility: int
+    redundant: int | None
+    over_constrained: bool
 
     @property
     def notes(self) -> list[str]:
         if self.loops == 0:
             return ["no closed loop: every joint moves freely"]
         notes = []
-        if self.over_constrained and self.measured is not None:
-            notes.append(
-                f"over-constrained: the {self.dimension} count gives {self.count}, but it moves with {self.measured}, "
-                f"because {self.redundant} constraint{'s repeat others' if self.redundant != 1 else ' repeats others'}"
-            )
-        elif self.over_constrained:
-            notes.append(
-                f"over-constrained: the {self.dimension} count gives {self.count}, more constraints than "
-                "freedom; it can move only with special dimensions; give the joints xyz and axis to check"
-            )
+        if self.over_constrained:
+            counted = f"over-constrained: the {self.dimension} count gives {self.count}, "
+            repeat = "constraint repeats others" if self.redundant == 1 else "constraints repeat others"
+            notes.append(counted + (
+                f"but it moves with {self.measured}, because {self.redundant} {repeat}" if self.measured is not None
+                else "more constraints than freedom; it can move only with special dimensions; give the joints xyz and "
+                "axis to check"
+            ))  # fmt: skip
         if self.dimension == "spatial" and self.planar is not None:
             notes.append(f"counted in a plane: {self.planar}")
         best = self.count if self.planar is None else max(self.planar, self.count)
@@ -272,25 +248,21 @@ def mobility(mechanism: Mechanism, dimension: str = "spatial") -> Mobility:
     freedom. Raises `InputError` for an unknown dimension, and for a mechanism that is not planar."""
     if dimension not in ("spatial", "planar"):
         raise InputError(f"dimension '{dimension}' is unknown; available: spatial, planar")
-    spatial = sum(connection.freedom for connection in mechanism.connections)
     flat = _base_in_plane(mechanism)
-    planar = sum(connection.freedom for connection in flat.connections)
     unfit = _what_leaves_the_plane(flat.connections)
     if dimension == "planar" and unfit:
         raise InputError(f"'{mechanism.name}' is not planar: {unfit}")
-    counted, freedom = (flat, planar) if dimension == "planar" else (mechanism, spatial)
+    spatial = mechanism.joint_freedom - 6 * mechanism.loops
+    planar = None if unfit else flat.joint_freedom - 3 * mechanism.loops
+    counted, count = (flat, planar) if dimension == "planar" else (mechanism, spatial)
     rank = _closure_rank(counted)
+    measured = None if rank is None else counted.joint_freedom - rank
+    redundant = None if measured is None else measured - count
     return Mobility(
-        name=mechanism.name,
-        links=len(mechanism.bodies),
-        joints=len(mechanism.connections),
-        loops=mechanism.loops,
-        joint_freedom=freedom,
-        dimension=dimension,
-        spatial=spatial - 6 * mechanism.loops,
-        planar=None if unfit else planar - 3 * mechanism.loops,
-        measured=None if rank is None else freedom - rank,
-    )
+        mechanism.name, len(mechanism.bodies), len(mechanism.connections), mechanism.loops, counted.joint_freedom,
+        dimension, spatial, planar, measured, count, mobility=count if measured is None else measured,
+        redundant=redundant, over_constrained=count < 0 if redundant is None else redundant > 0,
+    )  # fmt: skip
 
 
 def _base_in_plane(mechanism: Mechanism) -> Mechanism:
@@ -298,9 +270,7 @@ def _base_in_plane(mechanism: Mechanism) -> Mechanism:
     base = next((c for c in mechanism.connections if c.type == "floating" and WORLD in (c.parent, c.child)), None)
     if base is None:
         return mechanism
-    others = tuple(connection for connection in mechanism.connections if connection is not base)
-    turns, slides = _motions(others)
-    normal = _normal(turns, slides)
+    normal = _normal(*_motions(connection for connection in mechanism.connections if connection is not base))
     # The base's frame may be turned, and the normal is known in the root's.
     frame = np.eye(4) if base.root_from_joint is None else base.root_from_joint
     axis = frame[:3, :3].T @ (np.array([0.0, 0.0, 1.0]) if normal is None else normal)
@@ -311,15 +281,15 @@ def _base_in_plane(mechanism: Mechanism) -> Mechanism:
 Motions = list[tuple[str, np.ndarray]]  # directions (3,) of joints, with their names
 
 
-def _motions(connections: tuple[Connection, ...]) -> tuple[Motions, Motions]:
+def _motions(connections: Iterable[Connection]) -> tuple[Motions, Motions]:
     """Return the known directions about which joints turn, and along which they slide."""
     turns: Motions = []
     slides: Motions = []
     for connection in connections:
         twists = _twists(connection)
         for twist in twists.T if twists is not None else ():
-            about = twist[3:]
-            (turns if about.any() else slides).append((connection.name, about if about.any() else twist[:3]))
+            kind, way = (turns, twist[3:]) if twist[3:].any() else (slides, twist[:3])
+            kind.append((connection.name, way))
     return turns, slides
 
 
@@ -351,8 +321,7 @@ def _what_leaves_the_plane(connections: tuple[Connection, ...]) -> str:
 
 
 def _closure_rank(mechanism: Mechanism) -> int | None:
-    """Return the rank of the loops' closure equations: the twists of the joints around a loop sum to zero. None if a
-    joint's geometry is not known."""
+    """Return the rank of the closure equations (twists around a loop sum to zero); None without geometry."""
     twists = [_twists(connection) for connection in mechanism.connections]
     if any(twist is None for twist in twists):
         return None

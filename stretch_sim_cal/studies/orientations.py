@@ -30,14 +30,12 @@ REGULAR = 1e-3  # A configuration is singular if its least mobility is below thi
 
 @dataclass(frozen=True)
 class Orientations:
-    """The possible orientations of `link` in `relative_to` with its origin at `point` (3,).
-
-    `quaternions` (N, 4) as x, y, z, w, no two nearer than 1 deg, and configurations (N, V) of `variables`; none if the
-    point is out of reach by at least `distance` (m). `dimension` is in how many ways the orientation can change at the
-    point (0: isolated orientations, 3: freely within limits), None if all configurations are singular. `share` is that
-    of all orientations, `axis_shares` (3,) those of all directions of x, y and z. `settled`: sampling of `samples`
-    starts ended because nothing new turned up.
-    """
+    """The possible orientations of `link` in `relative_to` with its origin at `point` (3,). `quaternions` (N, 4) as x,
+    y, z, w, no two nearer than 1 deg, and configurations (N, V) of `variables`; none if the point is out of reach by at
+    least `distance` (m). `dimension` is in how many ways the orientation can change at the point (0: isolated
+    orientations, 3: freely within limits), None if all configurations are singular. `share` is that of all
+    orientations, `axis_shares` (3,) those of all directions of x, y and z. `settled`: sampling of `samples` starts
+    ended because nothing new turned up."""
 
     link: str
     relative_to: str
@@ -54,19 +52,12 @@ class Orientations:
 
 
 def orientations(
-    model: RobotModel,
-    link: str,
-    point: np.ndarray,
-    relative_to: str | None = None,
-    fixed: Positions | None = None,
-    max_samples: int = 2**14,
-    collision: SelfCollision | None = None,
-    seed: int = 0,
+    model: RobotModel, link: str, point: np.ndarray, relative_to: str | None = None, fixed: Positions | None = None,
+    max_samples: int = 2**14, collision: SelfCollision | None = None, seed: int = 0,
     progress: Callable[[int], None] = lambda samples: None,
-) -> Orientations:
+) -> Orientations:  # fmt: skip
     """Return the orientations of `link` in `relative_to` (by default the root) with its origin at `point` (3,). All
-    joints between the two move within limits; `fixed` and `collision` are as in `workspace`. Raises `InputError` as
-    `workspace` does."""
+    joints between the two move within limits; `fixed`, `collision` and errors are as of `workspace`."""
     reach = Reach(model, link, relative_to, fixed, collision)
     if not reach.variables:
         raise InputError(f"nothing moves '{link}' in '{reach.relative_to}'; its only orientation is printed by fk")
@@ -142,9 +133,8 @@ class _Approach:
         return Rotation.from_matrix(self._reach.frames(configurations)[:, :3, :3])
 
     def freedom(self, configurations: np.ndarray) -> int | None:
-        """Return in how many ways the orientation can change while the origin stays: the most over the configurations;
-        None if all are singular (the origin cannot move in as many ways as usual), where first derivatives promise too
-        much."""
+        """Return in how many ways the orientation can change while the origin stays, the most over configurations;
+        None if all are singular, where first derivatives promise too much."""
         lower, wide = self._reach.lower, self._reach.range
         usual = lower + np.random.default_rng(0).random((200, len(wide))) * wide
         rank = rank_of(self._reach.columns(usual)[:, :3])
@@ -181,7 +171,5 @@ def _rotation_cells() -> np.ndarray:
     """Return `CELLS` unit quaternions (CELLS, 4) spread evenly (a spiral on the sphere in four dimensions)."""
     place = np.arange(CELLS) + 0.5
     inner, outer = np.sqrt(place / CELLS), np.sqrt(1.0 - place / CELLS)
-    first, second = 2 * np.pi * place / np.sqrt(2.0), 2 * np.pi * place / 1.533751168755204288
-    return np.column_stack(
-        [inner * np.sin(first), inner * np.cos(first), outer * np.sin(second), outer * np.cos(second)]
-    )
+    one, two = 2 * np.pi * place / np.sqrt(2.0), 2 * np.pi * place / 1.533751168755204288
+    return np.column_stack([inner * np.sin(one), inner * np.cos(one), outer * np.sin(two), outer * np.cos(two)])

@@ -5,6 +5,7 @@ that reach the rim. One reached point is kept per cell of a grid, so the result 
 body, a surface or a curve by the rank of the Jacobian.
 """
 
+import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import product
@@ -61,8 +62,7 @@ class Grid:
 
     @classmethod
     def around(cls, points: np.ndarray, resolution: float | None) -> "Grid":
-        """Return the grid over points (N, 3), by default with 40 cells along its longest side. Raises `InputError` for
-        a resolution with too many cells."""
+        """Return the grid over points (N, 3), with 40 cells along its longest side if no resolution is given."""
         centre = points.mean(axis=0)
         spread, axes = np.zeros(3), np.eye(3)
         if len(points) > 2:
@@ -128,46 +128,38 @@ class Grid:
         Holes narrower than a cell are not seen."""
         size = self.resolution**self.dimension
         # Around everything one cell more, so that every cell has its neighbours.
-        start = np.minimum(self._indices.min(axis=0), np.floor(hull.corners.min(axis=0) / self.resolution).astype(int))
-        end = np.maximum(self._indices.max(axis=0), np.floor(hull.corners.max(axis=0) / self.resolution).astype(int))
-        shape = end - start + 3
+        cells = np.concatenate([self._indices, np.floor(hull.corners / self.resolution).astype(int)])
+        start = cells.min(axis=0)
+        shape = cells.max(axis=0) - start + 3
         taken = np.zeros(shape, dtype=bool)
         taken[tuple((self._indices - start + 1).T)] = True
         places = np.indices(shape).reshape(self.dimension, -1).T
         inside = hull.contains((places + start - 0.5) * self.resolution).reshape(shape)
         missing = inside & ~taken
         edge = taken & binary_dilation(missing, np.ones((3,) * self.dimension))
-        return (
-            max(0.0, hull.measure - float(missing.sum() + edge.sum()) * size),
-            max(0.0, hull.most - float(missing.sum()) * size),
-        )
+        least = hull.measure - float(missing.sum() + edge.sum()) * size
+        return max(0.0, least), max(0.0, hull.most - float(missing.sum()) * size)
 
 
 class Hull:
     """The convex hull of points (N, dimension): its `measure` (length, area, volume), the rows (H,) of its `vertices`
-    and their `corners` (H, dimension). `most` is the measure of a known enclosure of the whole set's hull, at first
-    infinite."""
+    and their `corners` (H, dimension). `most` is that of an enclosure of the whole set."""
 
     def __init__(self, points: np.ndarray):
         self.dimension, self.most = points.shape[1], np.inf
         self._facets = np.zeros((0, self.dimension + 1))
         self.normals = np.zeros((0, self.dimension))
-        if self.dimension == 0:
-            self.measure, self.vertices = 0.0, np.zeros(1, dtype=int)
-        elif self.dimension == 1:
+        self.measure, self.vertices = 0.0, np.arange(len(points) if self.dimension else 1)
+        if self.dimension == 1:
             self.measure = float(np.ptp(points))
             self.vertices = np.array([points[:, 0].argmin(), points[:, 0].argmax()])
             self.normals = np.array([[-1.0], [1.0]])
-        else:
-            try:
+        elif self.dimension > 1:
+            # Too few points may not span what the robot could reach without collisions.
+            with contextlib.suppress(QhullError):
                 found = ConvexHull(points)
-            except QhullError:
-                # Too few points to span what the robot could reach without collisions.
-                self.measure, self.vertices = 0.0, np.arange(len(points))
-            else:
                 self.measure, self.vertices = float(found.volume), found.vertices
-                self.normals = _widest(found)
-                self._facets = np.unique(found.equations, axis=0)
+                self.normals, self._facets = _widest(found), np.unique(found.equations, axis=0)
         self.corners = points[self.vertices]
 
     def contains(self, points: np.ndarray) -> np.ndarray:
@@ -233,8 +225,7 @@ def _widest(hull: ConvexHull) -> np.ndarray:
 
 class Reach:
     """A frame of a robot in another one as a function of the joints between the two that are not `fixed`.
-    Configurations are (B, V) of `variables`, from `lower` on over `range` (V,). Raises `InputError` for unknown links
-    and joints, and unlimited joints."""
+    Configurations are (B, V) of `variables`, from `lower` on over `range` (V,). Raises `InputError` as `workspace`."""
 
     def __init__(
         self, model: RobotModel, link: str, relative_to: str | None = None, fixed: Positions | None = None,
@@ -283,30 +274,26 @@ class Reach:
             while joint.mimic is not None and joint.name not in self.fixed:
                 joint = self.model.joints[joint.mimic.joint]
             leading.add(joint.name)
-        for name in self.fixed:
-            self.model.checked_joint(name)
-        variables = [v for v in configuration_space(self.model) if v.joint in leading and v.joint not in self.fixed]
-        for variable in variables:
-            if not np.isfinite([variable.lower, variable.upper]).all():
+        leading -= {self.model.checked_joint(name).name for name in self.fixed}
+        variables = [variable for variable in configuration_space(self.model) if variable.joint in leading]
+        for each in variables:
+            if not np.isfinite([each.lower, each.upper]).all():
                 raise InputError(
-                    f"joint '{variable.joint}' has no limits, so its workspace is unlimited; fix it at a position"
+                    f"joint '{each.joint}' has no limits, so its workspace is unlimited; fix it at a position"
                 )
         return variables
 
 
 @dataclass(frozen=True)
 class Workspace:
-    """The set that a frame can reach, in the frame `relative_to` (m).
-
-    `points` (N, 3), one per cell of size `resolution` and the outermost ones, and their configurations (N, V) of
-    `variables`. `dimension` is 3 for a body, 2 for a surface, 1 for a curve, 0 for a point: the rank of the Jacobian.
-    `hull_dimension` is that of the points' span (2 for a circle); in it, `hull` (H, 3) are the corners of the convex
-    hull of the points, `hull_measure` is its volume (m3), area (m2) or length (m), and `hull_bound` that of an
-    enclosure of the whole set. `measure` is the reached content in the same unit, 0 for a curve in a plane and a
-    surface in space, at most `measure_error` wrong as far as sampling has found every cell, and never above
-    `hull_measure`. `samples` configurations were tried, `colliding` ones of them dropped; `settled`: sampling ended
-    because nothing new turned up.
-    """
+    """The set that a frame can reach, in the frame `relative_to` (m). `points` (N, 3), one per cell of size
+    `resolution` and the outermost ones, and their configurations (N, V) of `variables`. `dimension` is 3 for a body, 2
+    for a surface, 1 for a curve, 0 for a point: the rank of the Jacobian. `hull_dimension` is that of the points' span
+    (2 for a circle); in it, `hull` (H, 3) are the corners of the convex hull of the points, `hull_measure` is its
+    volume (m3), area (m2) or length (m), and `hull_bound` that of an enclosure of the whole set. `measure` is the
+    reached content in the same unit, 0 for a curve in a plane and a surface in space, at most `measure_error` wrong as
+    far as sampling has found every cell, and never above `hull_measure`. `samples` configurations were tried,
+    `colliding` ones of them dropped; `settled`: sampling ended because nothing new turned up."""
 
     link: str
     relative_to: str
@@ -332,23 +319,15 @@ class Workspace:
 
 
 def workspace(
-    model: RobotModel,
-    link: str,
-    relative_to: str | None = None,
-    fixed: Positions | None = None,
-    resolution: float | None = None,
-    max_samples: int = 2**20,
-    collision: SelfCollision | None = None,
-    seed: int = 0,
+    model: RobotModel, link: str, relative_to: str | None = None, fixed: Positions | None = None,
+    resolution: float | None = None, max_samples: int = 2**20, collision: SelfCollision | None = None, seed: int = 0,
     progress: Callable[[int, int], None] = lambda samples, cells: None,
-) -> Workspace:
-    """Return the set that the origin of `link` can reach in the frame `relative_to` (by default the root).
-
-    All joints between the two move within their limits, unlimited turns through a whole turn; `fixed` holds the
-    positions of others (by default 0). With `collision`, only configurations free of collisions count. `progress` is
-    called with the samples and cells so far. Raises `InputError` for unknown links and joints, unlimited joints, and if
-    no configuration is free.
-    """
+) -> Workspace:  # fmt: skip
+    """Return the set that the origin of `link` can reach in the frame `relative_to` (by default the root). All joints
+    between the two move within their limits, unlimited turns through a whole turn; `fixed` holds the positions of
+    others (by default 0). With `collision`, only configurations free of collisions count. `progress` is called with the
+    samples and cells so far. Raises `InputError` for unknown links and joints, unlimited joints, and if no
+    configuration is free."""
     reach = Reach(model, link, relative_to, fixed, collision)
     search = _Search(reach, resolution, progress)
     settled = not reach.variables
@@ -361,35 +340,20 @@ def workspace(
         settled = search.take(search.near_the_rim(generator)) <= SETTLED * len(search.grid.taken)
     if not len(search.points):
         raise InputError(f"no configuration of '{link}' is free of collisions: {search.colliding} were tried")
-    hull = search.hull(push=collision is None)
-    dimension = 0
+    hull, grid, dimension = search.hull(push=collision is None), search.grid, 0
     if reach.variables:
         some = search.configurations[:: max(1, len(search.configurations) // 200)]
-        dimension = min(rank_of(reach.columns(some)[:, :3]), search.grid.dimension)
+        dimension = min(rank_of(reach.columns(some)[:, :3]), grid.dimension)
     measure = error = 0.0
-    if dimension == search.grid.dimension > 0:
-        least, most = search.grid.content(hull)
+    if dimension == grid.dimension > 0:
+        least, most = grid.content(hull)
         measure = min((least + most) / 2, hull.measure)
         error = max(most - measure, measure - least)
-    points, configurations = search.with_outermost()
     return Workspace(
-        link=link,
-        relative_to=reach.relative_to,
-        points=points,
-        configurations=configurations,
-        variables=reach.variables,
-        dimension=dimension,
-        hull_dimension=search.grid.dimension,
-        resolution=search.grid.resolution,
-        measure=measure,
-        measure_error=error,
-        hull_measure=hull.measure,
-        hull_bound=max(hull.most, hull.measure),
-        hull=search.outer_points[hull.vertices],
-        samples=search.samples,
-        colliding=search.colliding,
-        settled=settled,
-    )
+        link, reach.relative_to, *search.with_outermost(), reach.variables, dimension, grid.dimension, grid.resolution,
+        measure, error, hull.measure, max(hull.most, hull.measure), search.outer_points[hull.vertices], search.samples,
+        search.colliding, settled,
+    )  # fmt: skip
 
 
 def rank_of(columns: np.ndarray) -> int:
@@ -475,14 +439,10 @@ class _Search:
     def with_outermost(self) -> tuple[np.ndarray, np.ndarray]:
         """Return the cells' points (N, 3) and configurations, and those that reach farthest along x, y and z."""
         rows = np.unique([self.outer_points.argmin(axis=0), self.outer_points.argmax(axis=0)])
-        beyond = (self.outer_points[rows] < self.points.min(axis=0)) | (
-            self.outer_points[rows] > self.points.max(axis=0)
-        )
-        rows = rows[beyond.any(axis=1)]
-        return (
-            np.concatenate([self.points, self.outer_points[rows]]),
-            np.concatenate([self.configurations, self.outer_configurations[rows]]),
-        )
+        outer = self.outer_points[rows]
+        rows = rows[((outer < self.points.min(axis=0)) | (outer > self.points.max(axis=0))).any(axis=1)]
+        points = np.concatenate([self.points, self.outer_points[rows]])
+        return points, np.concatenate([self.configurations, self.outer_configurations[rows]])
 
 
 def _configurations(reach: Reach, max_samples: int, seed: int) -> Iterator[np.ndarray]:
@@ -492,19 +452,17 @@ def _configurations(reach: Reach, max_samples: int, seed: int) -> Iterator[np.nd
         yield np.zeros((1, 0))
         return
     # All corners of up to twelve ranges; of more, those of the first ones, the others in the middle.
-    corners = np.array(list(product((0.0, 1.0), repeat=min(count, 12))))
-    rest = np.full((len(corners), count - corners.shape[1]), 0.5)
+    corners = np.full((2 ** min(count, 12), count), 0.5)
+    corners[:, :12] = list(product((0.0, 1.0), repeat=min(count, 12)))
     sequence = qmc.Sobol(count, rng=seed)
-    first = np.concatenate([np.concatenate([corners, rest], axis=1), sequence.random(BATCH)])
-    yield reach.lower + first * reach.range
+    yield reach.lower + np.concatenate([corners, sequence.random(BATCH)]) * reach.range
     for _ in range(BATCH, max_samples, BATCH):
         yield reach.lower + sequence.random(BATCH) * reach.range
 
 
 def write_workspace_plot(reached: Workspace, path: Path, model: RobotModel, positions: Positions) -> None:
     """Draw a workspace's points, coloured by height, its hull, and in grey the robot's collision shapes at joint
-    `positions`, from three sides; `path` is one of `FORMATS`. Raises `InputError` for a file that cannot be written,
-    and missing meshes."""
+    `positions`, from three sides; `path` is one of `FORMATS`. Raises `InputError` for missing meshes."""
     from matplotlib.collections import PolyCollection
     from matplotlib.figure import Figure
 
@@ -520,9 +478,7 @@ def write_workspace_plot(reached: Workspace, path: Path, model: RobotModel, posi
         outline = convex_hull(flat)
         axes.plot(*np.vstack([outline, outline[:1]]).T, color="C3", linewidth=1)
         axes.set_aspect("equal", adjustable="datalim")
-        axes.set_title(title)
-        axes.set_xlabel(f"{'xyz'[across]} / m")
-        axes.set_ylabel(f"{'xyz'[up]} / m")
+        axes.set(title=title, xlabel=f"{'xyz'[across]} / m", ylabel=f"{'xyz'[up]} / m")
         axes.grid(alpha=0.3)
     figure.suptitle(f"{reached.link} in {reached.relative_to}")
     write_atomic(path, lambda stream: figure.savefig(stream, format=path.suffix[1:].lower(), dpi=110))

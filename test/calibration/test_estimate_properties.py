@@ -5,7 +5,7 @@ Limits of differences are in standard deviations: patches are cut differently in
 
 from dataclasses import replace
 
-import edits_of_returns as returns
+import edited_clouds as returns
 import numpy as np
 import pytest
 from alignment_scenes import (

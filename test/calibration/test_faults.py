@@ -3,7 +3,7 @@ person in one scan. A result that is accepted is right within its covariance."""
 
 from dataclasses import replace
 
-import edits_of_returns as returns
+import edited_clouds as returns
 import faults
 import numpy as np
 import pytest

@@ -8,7 +8,7 @@ import pytest
 import trimesh
 import yaml
 from awkward_robot import PACKAGE, write_awkward_robot
-from described_robots import added, edited, findings, joint, joint_set, link, renamed, robot, stretch_text
+from described_robots import added, edited, findings, hung, joint, joint_set, link, renamed, robot, stretch_text
 
 from stretch_sim_cal import cli
 from stretch_sim_cal.cli import main
@@ -203,7 +203,7 @@ def test_a_tool_whose_grasp_centre_has_another_name_is_told_and_put_right_with_a
 
 
 def test_the_lidars_of_a_robot_that_is_no_stretch_stay_as_they_are_unless_asked(tmp_path, capsys):
-    parts = link("base_footprint") + link("base_link") + joint("base_ref", "base_footprint", "base_link")
+    parts = link("base_footprint") + hung("base_link", "base_footprint")
     for side, place, yaw in (
         ("left", "0.3 0.2 0.5", 0.7),
         ("right", "-0.3 -0.2 0.5", -2.4),

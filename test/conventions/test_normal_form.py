@@ -12,6 +12,7 @@ from described_robots import (
     edited,
     element_taken,
     findings,
+    hung,
     icub_text,
     joint,
     joint_set,
@@ -200,7 +201,7 @@ def test_rep199_frames_are_added_to_a_chain_whatever_its_links_are_called():
     text = edited(bare, without("tool0"), without("flange"), without("base"), *other_names)
     normal = normalized(description(text), Options("rep199"))
     assert [(frame.link, frame.parent) for frame in normal.added][1] == ("flange", f"segment_{len(numbered) - 1}")
-    forked = edited(text, added(link("thumb") + joint("thumb_joint", "base_link", "thumb", "revolute")))
+    forked = edited(text, added(hung("thumb", "base_link", "revolute")))
     with pytest.raises(InputError, match="not a single chain"):
         normalized(description(forked), Options("rep199"))
 
@@ -286,7 +287,6 @@ def normal_text(text: str, options: Options = Options()) -> str:
         ("stretch", joint_set("camera_right_joint", rpy="0 0.820304748437337 0"), "rule-4-base-z"),
         ("rep199", joint_set("link_6-flange", rpy="0.3 0.2 1"), "flange-x"),
     ],
-    ids=["oblique wrist pitch", "oblique wrist roll and its grasp centre", "upright head camera", "flange elsewhere"],
 )
 def test_a_frame_that_breaks_a_rule_is_turned(profile, change, broken):
     text = edited(stretch_text() if profile == "stretch" else robot(arm_parts()), change)
@@ -337,7 +337,7 @@ def test_the_links_of_an_arm_are_numbered_and_turned_on_request():
 
 
 def test_a_link_that_has_an_arms_number_gets_another_name():
-    spare = added(link("link_2") + joint("spare", "base_link", "link_2"))
+    spare = added(hung("link_2", "base_link"))
     text = edited(other_names(robot(arm_parts())), spare)
     normal = normalized(description(text), Options("rep199", number_links=True))
     assert normal.links["link_2"] == "other_link_2" and normal.links["upper_arm"] == "link_2"

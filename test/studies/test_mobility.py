@@ -31,12 +31,10 @@ def serial(types: str, axes: str, offsets, name: str = "arm"):
 @pytest.mark.parametrize(
     ("types", "axes", "offsets"),
     [
-        ("RP", "ZX", (0.0, 0.7)),
-        ("RRP", "ZYX", (0.0, 0.0, 0.0)),
-        ("RRPR", "ZZZZ", (0.0, 0.5, 0.4, 0.0)),
+        ("RP", "ZX", (0.0, 0.7)), ("RRP", "ZYX", (0.0, 0.0, 0.0)), ("RRPR", "ZZZZ", (0.0, 0.5, 0.4, 0.0)),
         ("RRRRRR", "ZYYXYZ", (0.1, 0.2, 0.5, 0.4, 0.3, 0.1)),
     ],
-)
+)  # fmt: skip
 def test_a_serial_arm_moves_by_the_product_of_its_joints_and_has_a_freedom_for_each(types, axes, offsets):
     model = serial(types, axes, offsets)
     for q in np.random.default_rng(1).uniform(-3, 3, (20, len(types))):
@@ -72,13 +70,9 @@ def revolute(name, first, second, xyz, axis=(0.0, 0.0, 1.0)):
 
 
 FOUR_BAR = (
-    revolute("a", "frame", "crank", (0, 0, 0)),
-    revolute("b", "crank", "coupler", (0.2, 1.0, 0)),
-    revolute("c", "rocker", "coupler", (1.5, 1.3, 0)),
-    revolute("d", "frame", "rocker", (1.4, 0, 0)),
-)
-
-
+    revolute("a", "frame", "crank", (0, 0, 0)), revolute("b", "crank", "coupler", (0.2, 1.0, 0)),
+    revolute("c", "rocker", "coupler", (1.5, 1.3, 0)), revolute("d", "frame", "rocker", (1.4, 0, 0)),
+)  # fmt: skip
 BODIES = ("frame", "crank", "coupler", "rocker")
 
 
