@@ -26,14 +26,11 @@ from stretch_sim_cal.robot.model import RobotModel
 from stretch_sim_cal.robot.profile import RobotProfile, stretch_profile
 
 Pose = tuple[float, ...]
+# Returns of each pose whether nothing is nearer than some margin: many at once cost little more than one.
 Free = Callable[[Sequence[Pose]], Sequence[bool] | np.ndarray]
-"""Returns of each pose whether nothing is nearer than some margin: many at once cost little more than one."""
-
-# Entries into the grid that are tried from the robot's pose, nearest first.
-ENTRIES = 24
+ENTRIES = 24  # into the grid, that are tried from the robot's pose, nearest first
 PAIRS_SHOWN = 3  # links that touch, in the reason for a pose that is left out
-LATENCY = 0.15
-"""Seconds that a move takes beside moving: command, arrival noticed."""
+LATENCY = 0.15  # s that a move takes beside moving: command, arrival noticed
 
 
 @dataclass(frozen=True)
@@ -227,7 +224,7 @@ def _merged(poses: Sequence[Pose]) -> list[Pose]:
     """Return the poses without those that only pass through: the same joint moves on in the same direction."""
     result: list[Pose] = []
     for pose in poses:
-        if result and pose == result[-1]:
+        if result[-1:] == [pose]:
             continue
         if len(result) >= 2:
             first, second = np.sign(np.diff([*result[-2:], pose], axis=0))

@@ -47,8 +47,7 @@ def load_settings(
     by commanded joint; `frames` replaces the file's. Plans and speeds of the robot's `profile`, if it has any, go
     before the file's. Raises `InputError` naming the file and key, or the joint whose values are outside its limits.
     """
-    profile = profile or stretch_profile()
-    path = find_settings(name)
+    profile, path = profile or stretch_profile(), find_settings(name)
     data = read_settings(path)
     source: Path | str = path
     if plan in profile.plans or not profile.planned:
@@ -93,9 +92,8 @@ def parse_grid(text: str, where: str) -> list[float] | dict[str, float]:
             return {key.strip(): float(value) for key, value in (part.split(":") for part in parts)}
         return [float(part) for part in parts]
     except ValueError as error:
-        raise InputError(
-            f"{where} '{text}': values like '0, 0.2, 0.4', or 'count:4,from:0,to:0.4' were expected"
-        ) from error
+        expected = "values like '0, 0.2, 0.4', or 'count:4,from:0,to:0.4' were expected"
+        raise InputError(f"{where} '{text}': {expected}") from error
 
 
 def _grid_values(grid: Any, limit: Limit, where: str) -> tuple[float, ...]:

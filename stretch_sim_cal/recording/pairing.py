@@ -53,10 +53,7 @@ class MatchingCounts:
     def sentence(self) -> str:
         called = {1: "scans", 2: "pairs"}.get(len(self.received), "sets")
         received = enumerated([f"{count} {name}" for name, count in self.received.items()])
-        parts = [
-            f"{self.sets} {called} from {received} clouds",
-            f"{100 * self.alone_share:.1f} % without a partner",
-        ]
+        parts = [f"{self.sets} {called} from {received} clouds", f"{100 * self.alone_share:.1f} % without a partner"]
         if self.duplicates or self.out_of_order:
             parts.append(f"{self.duplicates} duplicates and {self.out_of_order} late ones dropped")
         if self.restarts:

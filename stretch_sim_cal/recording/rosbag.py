@@ -40,7 +40,7 @@ def is_recording(path: str | Path) -> bool:
     return path.is_file() or metadata.is_file() and "rosbag2_bagfile_information" in read_yaml(metadata)
 
 
-class Recording:
+class Recording(contextlib.AbstractContextManager):
     """An open recording (context manager). Raises `InputError` if it is missing, truncated or not a rosbag2."""
 
     def __init__(self, path: str | Path):
@@ -57,10 +57,7 @@ class Recording:
         except BROKEN as error:
             raise InputError(f"{self.path}: cannot be read as a rosbag2 recording: {_cause(error)}") from error
 
-    def __enter__(self) -> "Recording":
-        return self
-
-    def __exit__(self, *_exception) -> None:
+    def __exit__(self, *_exception: object) -> None:
         self._reader.close()
 
     @property
@@ -120,7 +117,7 @@ FORMAT_VERSION = 9  # of metadata.yaml: what Jazzy writes
 _UNLIMITED = QosTime(sec=2147483647, nsec=4294967295)
 
 
-class RecordingWriter:
+class RecordingWriter(contextlib.AbstractContextManager):
     """Writes one rosbag2 folder; a context whose `directory` appears when it ends, complete, also after an exception.
 
     Until then the recording grows in a hidden folder beside it, which stays behind only if the process is killed.
@@ -210,8 +207,5 @@ class RecordingWriter:
             f"{self._hidden}"
         )
 
-    def __enter__(self) -> "RecordingWriter":
-        return self
-
-    def __exit__(self, *_exception) -> None:
+    def __exit__(self, *_exception: object) -> None:
         self.close()

@@ -102,20 +102,19 @@ def recorded_signatures(
     `InputError` if a topic is missing."""
     for topic in topics.values():
         recording.require(topic, CLOUD_TYPE)
-    observers = {side: Observer() for side in topics}
-    observer_of = {topic: observers[side] for side, topic in topics.items()}
-    for topic, message in recording.messages(list(observer_of)):
-        if observer_of[topic].num_scans < scans:
+    observers = {topic: Observer() for topic in topics.values()}
+    for topic, message in recording.messages(list(observers)):
+        if observers[topic].num_scans < scans:
             try:
-                observer_of[topic].add(scan_from_message(message), 1e-9 * stamp_of(message))
+                observers[topic].add(scan_from_message(message), 1e-9 * stamp_of(message))
             except InputError as error:
                 raise InputError(f"{recording.path}: {topic}: {error}") from error
         elif all(observer.num_scans >= scans for observer in observers.values()):
             break
     found: dict[str, Signature | InputError] = {}
-    for side, observer in observers.items():
+    for side, topic in topics.items():
         try:
-            found[side] = observer.signature(candidates)
+            found[side] = observers[topic].signature(candidates)
         except InputError as error:
             found[side] = error
     return found

@@ -18,8 +18,7 @@ from stretch_sim_cal.ros.calibration_in_use import CalibrationWatch
 from stretch_sim_cal.ros.frame_listener import FrameListener
 from stretch_sim_cal.ros.node_main import NodeContext
 
-# Wall time that others have, after base_link was first heard, to speak of the footprint frame.
-OTHERS_SPEAK_FIRST = 3.0
+OTHERS_SPEAK_FIRST = 3.0  # s of wall time, after base_link was first heard, for others to publish the footprint frame
 
 
 class Broadcaster:
@@ -29,8 +28,7 @@ class Broadcaster:
         from rclpy.qos import DurabilityPolicy, QoSProfile
         from tf2_msgs.msg import TFMessage
 
-        self._context = context
-        self._options = context.options
+        self._context, self._options = context, context.options
         self._published: dict[tuple[str, str], np.ndarray] = {}
         self._ever_published: list[tuple[str, str, np.ndarray]] = []
         self._base_heard: float | None = None
@@ -42,12 +40,12 @@ class Broadcaster:
         context.every(0.5, self.publish)
 
     def publish(self) -> None:
+        from stretch_sim_cal.ros.messages import transforms_message
+
         frames = self._wanted()
         same = [np.array_equal(transform, self._published.get(names)) for names, transform in frames.items()]
         if len(frames) == len(self._published) and all(same):
             return
-        from stretch_sim_cal.ros.messages import transforms_message
-
         new = frames.keys() - self._published.keys()
         for parent, child in self._published.keys() - frames.keys():
             self._context.log.warning(f"{parent} -> {child} is now published by another node, no longer by this one")
@@ -60,10 +58,9 @@ class Broadcaster:
 
     def _wanted(self) -> dict[tuple[str, str], np.ndarray]:
         options, file = self._options, self._calibration.file
-        left = options.left_lidar_frame
-        if self._frames.tree.known(left):
-            left = self._frames.tree.resolve(left)  # an older robot has another name for the frame
-        frames = calibrated_frames(file, options, left)
+        left, tree = options.left_lidar_frame, self._frames.tree
+        # An older robot has another name for the frame.
+        frames = calibrated_frames(file, options, tree.resolve(left) if tree.known(left) else left)
         if file.footprint_from_base is not None and self._footprint_is_free():
             frames[options.base_link_frame, options.footprint_frame] = inverse(file.footprint_from_base)
         return frames

@@ -17,10 +17,9 @@ from stretch_sim_cal.ros.frame_listener import FrameListener
 from stretch_sim_cal.ros.lidar_clouds import CloudSet
 from stretch_sim_cal.sensor.points import returns_of
 
-LOOK_EVERY = 1.0
+LOOK_EVERY = 1.0  # s
 CALIBRATE = "run ros_align_dual_lidar, then ros_find_floor_calibration"
-# Wall time in s in which the broadcaster's frame should have been heard.
-BROADCAST_GRACE = 3.0
+BROADCAST_GRACE = 3.0  # s of wall time in which the broadcaster's frame should have been heard
 DISPLAY_DTYPE = np.dtype([("x", "<f4"), ("y", "<f4"), ("z", "<f4"), ("intensity", "<f4"), ("lidar", "<f4")])
 
 
@@ -42,8 +41,7 @@ class CalibrationWatch:
 
     def __init__(self, context, changed: Callable[[], None] = lambda: None):
         self.path = Path(context.options.calibration_file or default_path()).expanduser()
-        self._log = context.log
-        self._changed = changed
+        self._log, self._changed = context.log, changed
         self._read()
         context.every(LOOK_EVERY, self._refresh)
 
@@ -109,22 +107,18 @@ def placement(options, calibration: CalibrationWatch, frames: FrameListener) -> 
     """Return the lidars' poses by the calibration file, else by TF. Without a floor in the file the frame is the
     described footprint, else `floor_frame`. Raises `InputError` if a frame is unknown, or the file's mounts cannot be
     this robot's."""
-    file = calibration.file
-    base_from_left = left_pose(file, frames.lookup(options.base_link_frame, options.left_lidar_frame))
-    right_to_left = file.right_to_left
-    if right_to_left is None:
-        right_to_left = frames.lookup(options.left_lidar_frame, options.right_lidar_frame)
+    file, base, left = calibration.file, options.base_link_frame, options.left_lidar_frame
+    base_from_left = left_pose(file, frames.lookup(base, left))
     frame, footprint_from_base = options.floor_frame, file.footprint_from_base
     if footprint_from_base is None:
         frame = options.footprint_frame
-        footprint_from_base = frames.lookup(frame, options.base_link_frame)
+        footprint_from_base = frames.lookup(frame, base)
     footprint_from_left = footprint_from_base @ base_from_left
-    placed = {"left": footprint_from_left, "right": footprint_from_left @ right_to_left}
-    for name, lidar in profile_called(options.robot).further.items():
-        to_left = file.further_to_left.get(name)
-        placed[name] = footprint_from_left @ (
-            frames.lookup(options.left_lidar_frame, lidar.frame) if to_left is None else to_left
-        )
+    further = {name: lidar.frame for name, lidar in profile_called(options.robot).further.items()}
+    placed = {"left": footprint_from_left}
+    for name, described in {"right": options.right_lidar_frame, **further}.items():
+        to_left = file.to_left[name] if name in file.to_left else frames.lookup(left, described)
+        placed[name] = footprint_from_left @ to_left
     return Placement(frame, placed)
 
 

@@ -9,7 +9,7 @@ import json
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -51,11 +51,9 @@ def collect(context: RobotContext, only_raw: bool = False) -> int:
     not need the floor.
     """
     options, arguments = context.options, context.arguments
-    profile = profile_called(options.robot)
     check_can_ask(arguments, "the arm")
     say = functools.partial(print, file=sys.stderr if arguments.json else sys.stdout, flush=True)
-    watchdog = context.watchdog(options.timeout)
-    frames = context.frames()
+    profile, watchdog, frames = profile_called(options.robot), context.watchdog(options.timeout), context.frames()
     poses = calibrated_poses(options, frames, watchdog, profile.further)
     if poses.observations is None and not only_raw:
         unknown = (
@@ -96,9 +94,8 @@ def collect(context: RobotContext, only_raw: bool = False) -> int:
         if profile.planned and not arguments.ignore_obstacles:
             collection.check_room(captures.take(poses).points, state)
         ask(arguments, f"The arm is going to move through {len(plan.visits)} poses. Is the room around it clear?")
-        guarded = nullcontext()
-        if profile.planned and options.watch_room:
-            guarded = _room_watched(context, model, poses, state)
+        watched = profile.planned and options.watch_room
+        guarded = _room_watched(context, model, poses, state) if watched else nullcontext()
         with motion.stopping(), guarded:
             writer = open_writer(info=_info(settings))
             writer.write_skipped(collection.skipped)
@@ -188,9 +185,8 @@ class _Collection:
 
     def check_room(self, points: np.ndarray, state: ArmState) -> None:
         """Raise `Refused` if anything but the robot is near to where its arm is going to be."""
-        others = {name: value for name, value in state.positions.items() if name in self.model.joints}
         sweep = Sweep(self.model, self.profile)
-        found = sweep.obstacle(points, self.plan.tour, others, self.settings.clearance)
+        found = sweep.obstacle(points, self.plan.tour, state.by_command, self.settings.clearance)
         if found is not None:
             x, y, z = found.nearest
             raise Refused(
@@ -245,8 +241,8 @@ def _room_watched(context: RobotContext, model: RobotModel, poses: CalibratedPos
             passed = state.between(seen.stamp, seen.stamp + SCAN_TAKES)
             if not passed:
                 continue
-            places = np.unique(np.linspace(0, len(passed) - 1, STATES).astype(int))
-            found = room.look(seen.clouds, [_arm_and_others(model, passed[index], state.profile) for index in places])
+            chosen = np.unique(np.linspace(0, len(passed) - 1, STATES).astype(int))
+            found = room.look(seen.clouds, [passed[index] for index in chosen])
             if found is not None:
                 raise Refused(
                     f"the arm was stopped: something approached, at x {found[0]:.1f} y "
@@ -262,11 +258,3 @@ def _room_watched(context: RobotContext, model: RobotModel, poses: CalibratedPos
     finally:  # before the arm is stopped: what is waited for then must not be cut off by another look
         context.node.destroy_timer(timer)
         clouds.close()
-
-
-def _arm_and_others(
-    model: RobotModel, positions: Mapping[str, float], profile: RobotProfile
-) -> tuple[Pose, dict[str, float]]:
-    commanded = profile.commanded_positions(model, positions)
-    pose = tuple(float(commanded[name]) for name in profile.commands.values())
-    return pose, {name: value for name, value in positions.items() if name in model.joints}

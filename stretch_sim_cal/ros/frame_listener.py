@@ -1,5 +1,6 @@
 """The frames that a running node receives: /tf, /tf_static, and /robot_description beside them."""
 
+import contextlib
 from collections.abc import Callable
 
 import numpy as np
@@ -25,8 +26,7 @@ class FrameListener:
         from std_msgs.msg import String
         from tf2_msgs.msg import TFMessage
 
-        self._context = context
-        self._ignore = ignore or (lambda parent, child, transform: False)
+        self._context, self._ignore = context, ignore or (lambda parent, child, transform: False)
         self._complained: set[str] = set()
         self.tree = FrameTree()
         self.described: FrameTree | None = None
@@ -78,11 +78,9 @@ class FrameListener:
 
         def found() -> bool:
             watchdog.tick()
-            try:
+            with contextlib.suppress(InputError):
                 result[:] = [self.lookup(target, source) for target, source in pairs]
-            except InputError:
-                return False
-            return True
+            return bool(result)
 
         def heard() -> bool:
             published = [source for source in self._latched if source.published]
@@ -114,10 +112,8 @@ class FrameListener:
             except InputError as error:
                 self._complain(f"TF of '{child}' below '{parent}' {error} and is ignored")
                 continue
-            if self._ignore(parent, child, parent_from_child):
-                continue
-            former = self.tree.connect(parent, child, parent_from_child)
-            if former:
+            ignored = self._ignore(parent, child, parent_from_child)
+            if not ignored and (former := self.tree.connect(parent, child, parent_from_child)):
                 self._complain(f"TF: '{child}' has two parents, '{former}' and '{parent}': two nodes publish it")
 
     def _take_description(self, message) -> None:

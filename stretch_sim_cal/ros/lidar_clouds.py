@@ -1,7 +1,8 @@
 """The clouds of all lidars of a robot, in sets of one time, and in words what can be wrong with them."""
 
+import math
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
@@ -71,17 +72,17 @@ class LidarClouds:
 
     Clouds without a single return are skipped and counted. While a set is being worked on, up to `depth` clouds per
     topic wait in the middleware; beyond that the oldest are lost, which costs sets but never breaks one: see
-    `depth_for`. `on_set` is called with every set; without it `take` gives them. The `watchdogs` watch for lidars, and
+    `depth_for`. `on_set` is called with every set; without it `take` gives them. `watchdog` watches for lidars, and
     sets, that do not come.
     """
 
     def __init__(
         self, context: Any, lidars: Mapping[str, tuple[str, str]], bound: float | None,
-        watchdogs: Sequence[Watchdog] = (), depth: int = 5, on_set: Callable[[CloudSet], Any] | None = None,
+        watchdog: Watchdog | None = None, depth: int = 5, on_set: Callable[[CloudSet], Any] | None = None,
     ):  # fmt: skip
         from sensor_msgs.msg import PointCloud2
 
-        self._context, self._watchdogs = context, watchdogs
+        self._context, self._watchdog = context, watchdog or Watchdog(math.inf, print)  # one that nobody ticks
         self.topics = {name: topic for name, (topic, _) in lidars.items()}
         frames = {name: frame for name, (_, frame) in lidars.items()}
         topics = "left_lidar_topic and right_lidar_topic" if len(lidars) == 2 else "topics of the lidars"
@@ -95,16 +96,15 @@ class LidarClouds:
         self.empty = dict.fromkeys(lidars, 0)
         context.log.info(f"listening to {enumerated(list(self.topics.values()))}", once=True)
         self._subscriptions = [
-            MatchedSubscription(context, PointCloud2, topic, partial(self._take, name), depth, watchdogs=watchdogs)
+            MatchedSubscription(context, PointCloud2, topic, partial(self._take, name), depth, watchdog=watchdog)
             for name, topic in self.topics.items()
         ]
 
     def close(self) -> None:
         for subscription in self._subscriptions:
             subscription.close()
-        for watchdog in self._watchdogs:
-            for matching in self._matching.values():
-                watchdog.forget(self._no_sets(matching))
+        for matching in self._matching.values():
+            self._watchdog.forget(self._no_sets(matching))
 
     def take(self, count: int, label: str) -> Iterator[CloudSet]:
         """Yield the first `count` sets. All of them are heard, showing progress, before the first one is worked on:
@@ -124,8 +124,7 @@ class LidarClouds:
         return "; ".join(counted.values()) + (f", empty: {self._empty(', ')}" if any(self.empty.values()) else "")
 
     def _has_set(self, count: int = 1) -> bool:
-        for watchdog in self._watchdogs:
-            watchdog.tick()
+        self._watchdog.tick()
         return len(self._sets) >= count
 
     def _empty(self, between: str) -> str:
@@ -139,8 +138,7 @@ class LidarClouds:
     def _take(self, name: str, message: Any) -> None:
         matching = self._matching[name]
         if all(matching.counts.received.values()):
-            for watchdog in self._watchdogs:
-                watchdog.watch(self._no_sets(matching), partial(self._why_no_sets, matching))
+            self._watchdog.watch(self._no_sets(matching), partial(self._why_no_sets, matching))
         self._frame_check.check(name, self.topics[name], message.header.frame_id)
         for found in matching.add(name, stamp_of(message), message):
             self._offer(matching, found)
@@ -151,8 +149,7 @@ class LidarClouds:
             for name in empty:
                 self.empty[name] += 1
             return
-        for watchdog in self._watchdogs:
-            watchdog.seen(self._no_sets(matching))
+        self._watchdog.seen(self._no_sets(matching))
         self._on_set(clouds)
 
     def _why_no_sets(self, matching: StampMatching) -> str:

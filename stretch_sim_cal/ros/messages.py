@@ -1,7 +1,6 @@
 """Messages made of arrays and numbers: those of the robot's drivers, and markers of outlines in the plane for RViz.
 
-Lengths in m; stamps in ns. Markers are in one frame and stamp, which are set on the whole array
-at the end (`marker_array`).
+Lengths in m; stamps in ns. Markers are in one frame and stamp, which `marker_array` sets on all at the end.
 """
 
 from collections.abc import Mapping, Sequence
@@ -9,16 +8,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import shapely
 from builtin_interfaces.msg import Time
-from geometry_msgs.msg import (
-    Point,
-    Point32,
-    Polygon,
-    PolygonStamped,
-    Quaternion,
-    Transform,
-    TransformStamped,
-    Vector3,
-)
+from geometry_msgs.msg import Point, Point32, Polygon, PolygonStamped, Quaternion, Transform, TransformStamped, Vector3
 from nav_msgs.msg import Odometry
 from scipy.spatial.transform import Rotation
 from sensor_msgs.msg import JointState, PointCloud2, PointField
@@ -28,9 +18,6 @@ from visualization_msgs.msg import Marker, MarkerArray
 
 from stretch_sim_cal.calibration.zones import Zones
 from stretch_sim_cal.recording.clouds import cloud_attributes, layout, message_bytes
-
-NANOSECONDS = 1_000_000_000
-
 
 BLUE, BLUE_SHADE = (ColorRGBA(r=0.24, g=0.55, b=1.0, a=opacity) for opacity in (1.0, 0.3))
 RED, RED_SHADE = (ColorRGBA(r=0.9, g=0.15, b=0.15, a=opacity) for opacity in (1.0, 0.3))
@@ -45,7 +32,7 @@ def header(frame: str, stamp: int) -> Header:
 
 
 def time_message(stamp: int) -> Time:
-    seconds, nanoseconds = divmod(stamp, NANOSECONDS)
+    seconds, nanoseconds = divmod(stamp, 1_000_000_000)
     return Time(sec=seconds, nanosec=nanoseconds)
 
 
@@ -148,16 +135,15 @@ def polygon(outline: np.ndarray, frame: str, stamp: int) -> PolygonStamped:
 
 def _triangles(namespace: str, triangles: np.ndarray, height: float, colour: ColorRGBA) -> Marker:
     marker = _marker(namespace, Marker.TRIANGLE_LIST, colour)
-    marker.scale.x = marker.scale.y = marker.scale.z = 1.0
+    marker.scale = Vector3(x=1.0, y=1.0, z=1.0)
     both_sides = np.concatenate([triangles, triangles[:, ::-1]])
     marker.points = _points(both_sides.reshape(-1, 2), height)
     return marker
 
 
 def _marker(namespace: str, kind: int, colour: ColorRGBA) -> Marker:
-    return Marker(
-        ns=namespace, type=kind, action=Marker.ADD, color=colour, frame_locked=True
-    )  # its pose is the frame's
+    # Its pose is the frame's.
+    return Marker(ns=namespace, type=kind, action=Marker.ADD, color=colour, frame_locked=True)
 
 
 def _points(points: np.ndarray, height: float) -> list[Point]:

@@ -23,13 +23,12 @@ from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.ros.options import NodeCommand, read_parameters
 from stretch_sim_cal.ros.watchdog import Watchdog
 
-SIGNALLED = 128
-"""Beyond this an exit code names the signal that ended the process."""
+SIGNALLED = 128  # beyond this an exit code names the signal that ended the process
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 DISCOVERY_VARIABLE = "ROS_AUTOMATIC_DISCOVERY_RANGE"
+# Of a node's log lines, if the user sets no other: ROS's own has seconds since 1970.
 LOG_FORMAT = "[{severity}] [{date_time_with_ms}] [{name}]: {message}"
-"""Of a node's log lines, if the user sets no other: ROS's own has seconds since 1970."""
-STEP = 0.1
+STEP = 0.1  # s
 
 
 class _Ended(KeyboardInterrupt):

@@ -17,12 +17,9 @@ from typing import Any, NamedTuple
 from stretch_sim_cal import command
 from stretch_sim_cal.errors import InputError
 
-PROFILE = "robot"
-"""The option that names a robot's profile."""
-# Parameters that rclpy itself understands on every node.
-ROS_OWN = ("use_sim_time", "start_type_description_service", "qos_overrides.")
-WIDTH = 110
-"""Of a description."""
+PROFILE = "robot"  # the option that names a robot's profile
+ROS_OWN = ("use_sim_time", "start_type_description_service", "qos_overrides.")  # what rclpy itself understands
+WIDTH = 110  # of a description
 KINDS = {bool: "true or false", int: "a whole number", float: "a number"}
 
 
@@ -66,9 +63,7 @@ class Option:
         except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise InputError(f"parameter {self.name}: '{given}' is not {KINDS[self.type]}") from error
         if self.type in (int, float) and not self.minimum <= result <= self.maximum:
-            limits = (
-                f"{self.minimum:g} and above" if math.isinf(self.maximum) else f"{self.minimum:g} .. {self.maximum:g}"
-            )
+            limits = f"{self.minimum:g} " + ("and above" if math.isinf(self.maximum) else f".. {self.maximum:g}")
             raise InputError(f"parameter {self.name}: {given} is outside {limits}")
         if self.choices and result not in self.choices:
             raise InputError(f"parameter {self.name}: '{given}' is not one of {', '.join(self.choices)}")
@@ -111,8 +106,7 @@ class Argument(NamedTuple):
 @dataclass(frozen=True)
 class NodeCommand:
     """The command line of a node, whose `name` is by default that of its executable. An `endless` node runs until a
-    signal ends it. A `simulated` robot is visible on this machine only, unless ROS's environment variable says
-    otherwise."""
+    signal ends it; a `simulated` robot is visible on this machine only unless ROS's environment variable differs."""
 
     executable: str
     description: str
@@ -131,8 +125,10 @@ class NodeCommand:
         return next(option for option in self.options if option.name == name)
 
     def parser(self) -> argparse.ArgumentParser:
+        lines = self.description.splitlines()  # commands to be copied are indented
+        wrapped = [line if line.startswith(" ") else textwrap.fill(line, WIDTH) for line in lines]
         parser = command.Parser(
-            prog=self.executable, description="\n".join(map(_wrapped, self.description.splitlines())),
+            prog=self.executable, description="\n".join(wrapped),
             epilog=f"example: {self.example}\n\nArguments after --ros-args go to ROS.",
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )  # fmt: skip
@@ -147,10 +143,6 @@ class NodeCommand:
         """Return the parsed arguments of a command line (by default this process's), and those for ROS."""
         own, for_ros = split_arguments(sys.argv[1:] if arguments is None else arguments)
         return self.parser().parse_args(own), for_ros
-
-
-def _wrapped(line: str) -> str:
-    return line if line.startswith(" ") else textwrap.fill(line, WIDTH)  # commands to be copied are indented
 
 
 def add_to_parser(parser: argparse.ArgumentParser, options: Sequence[Option]) -> None:
@@ -169,19 +161,15 @@ def split_arguments(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
 
     An own option may be written as the parameter that it sets: `--num_samples` becomes `--num-samples`.
     """
-    own: list[str] = []
-    for_ros: list[str] = []
-    in_ros = False
+    own, for_ros, in_ros = [], [], False
     for argument in arguments:
         in_ros |= argument == "--ros-args"
         if in_ros:
             for_ros.append(argument)
             in_ros = argument != "--"
-        elif argument.startswith("--"):
-            name, equals, value = argument.partition("=")
-            own.append(name.replace("_", "-") + equals + value)
         else:
-            own.append(argument)
+            name, equals, value = argument.partition("=")
+            own.append((name.replace("_", "-") if name.startswith("--") else name) + equals + value)
     return command.joined(own), for_ros
 
 
@@ -213,18 +201,16 @@ def read_parameters(
 ) -> SimpleNamespace:
     """Return the value of every option: from the command line, else from ROS, else as `option_values`.
 
-    All that have a value are declared on `node`, so that `ros2 param` shows them; those that are not `live` are
-    read-only. The node has to be made with `automatically_declare_parameters_from_overrides`.
-    Raises `InputError` for a value that does not fit, and for an unknown parameter among the arguments `for_ros`; in a
-    file, which may be for several nodes, an unknown one is a warning.
+    All that have a value are declared on `node`, which has to be made with
+    `automatically_declare_parameters_from_overrides`; those that are not `live` are read-only. Raises `InputError` for
+    a value that does not fit, and for an unknown parameter among the arguments `for_ros`; in a file, which may be for
+    several nodes, an unknown one is a warning.
     """
-    given = {}
-    for option in options:
-        given[option.name] = getattr(parsed, option.name)
-        if node.has_parameter(option.name):
-            if given[option.name] is None:
-                given[option.name] = node.get_parameter(option.name).value
-            node.undeclare_parameter(option.name)
+    given = {option.name: getattr(parsed, option.name) for option in options}
+    for name, value in given.items():
+        if node.has_parameter(name):
+            given[name] = node.get_parameter(name).value if value is None else value
+            node.undeclare_parameter(name)
     values = option_values(options, given)
     for option in options:
         if getattr(values, option.name) is not None:
@@ -237,9 +223,8 @@ def declare(node, option: Option, value: Any) -> None:
     from rcl_interfaces.msg import ParameterDescriptor
 
     # Live ones with dynamic typing: `ros2 param set ... 1` must not be refused for want of a decimal point.
-    descriptor = ParameterDescriptor(
-        description=option.described, read_only=not option.live, dynamic_typing=option.live
-    )
+    typing = {"read_only": not option.live, "dynamic_typing": option.live}
+    descriptor = ParameterDescriptor(description=option.described, **typing)
     node.declare_parameter(option.name, value, descriptor, ignore_override=True)
 
 

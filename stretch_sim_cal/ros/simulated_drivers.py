@@ -61,8 +61,7 @@ class Publisher:
         )  # without QoS events: each would be looked at whenever the node looks for callbacks
         self._node, self._latched, self.recording = node, latched, recording
         self._topic = self._publisher.topic_name
-        self._interval = 1.0 / rate
-        self._sent = -math.inf
+        self._interval, self._next = 1.0 / rate, -math.inf  # s; of wall time
         if recording is not None:
             recording.add_topic(self._topic, type_name(kind), latched)
 
@@ -73,11 +72,9 @@ class Publisher:
     def listeners(self) -> tuple[set[bytes], bool]:
         """Return who subscribes, and whether all of them are reached by now."""
         infos = self._node.get_subscriptions_info_by_topic(self._topic)  # with those that ask for what is not offered
-        found = {
-            bytes(info.endpoint_gid)
-            for info in infos
-            if self._latched or info.qos_profile.durability != DurabilityPolicy.TRANSIENT_LOCAL
-        }
+        latched = DurabilityPolicy.TRANSIENT_LOCAL
+        served = [info for info in infos if self._latched or info.qos_profile.durability != latched]
+        found = {bytes(info.endpoint_gid) for info in served}
         return found, self._publisher.get_subscription_count() == len(found)
 
     def wait_until_taken(self) -> None:
@@ -85,16 +82,12 @@ class Publisher:
 
     @property
     def is_due(self) -> bool:
-        return self.is_heard and (self.recording is not None or self._may_send)
-
-    @property
-    def _may_send(self) -> bool:
-        return time.monotonic() - self._sent >= self._interval
+        return self.is_heard and (self.recording is not None or time.monotonic() >= self._next)
 
     def publish(self, message: Any, stamp: int) -> None:
         """Publish a message at simulated time `stamp`, in ns, unless the last one was too short a while ago."""
-        if self._may_send:
-            self._sent = time.monotonic()
+        if time.monotonic() >= self._next:
+            self._next = time.monotonic() + self._interval
             self._publisher.publish(message)
         if self.recording is not None:
             self.recording.write_message(self._topic, stamp, message, serialize_message(message))
@@ -148,8 +141,7 @@ class _Driver:
     publisher: Publisher
     tick: int = 0
     published: int = 0
-    known: set[bytes] = field(default_factory=set)
-    """All that have ever subscribed."""
+    known: set[bytes] = field(default_factory=set)  # all that have ever subscribed
 
 
 class LidarDrivers:
@@ -177,9 +169,6 @@ class LidarDrivers:
     @property
     def are_heard(self) -> bool:
         return any(driver.publisher.is_heard for driver in self._drivers)
-
-    def listen(self) -> None:
-        self._simulation.listen(self.are_heard)
 
     @property
     def published(self) -> dict[str, int]:

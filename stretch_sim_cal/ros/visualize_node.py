@@ -25,20 +25,22 @@ from stretch_sim_cal.ros.robot_context import RobotContext
 from stretch_sim_cal.ros.subscription import JointListener
 from stretch_sim_cal.view import opened
 
-DRAW_EVERY = 0.1
-# Markers are sent again after so many draws even if nothing has changed, for an RViz that was started late.
-REPEAT = 10
+DRAW_EVERY = 0.1  # s
+REPEAT = 10  # draws after which unchanged markers are sent again, for an RViz that was started late
 OUTLINE_CORNERS = 48
-CLOUD_TOPICS = {
-    "combined": "lidar_combined", "body": "body_points", "obstacle": "obstacles_positive", "drop": "obstacles_negative"
-}  # fmt: skip
+COMBINED = {"combined": "lidar_combined"}
+FLOOR_TOPICS = COMBINED | {"floor": "lidar_floor_inliers", "off floor": "lidar_off_floor"}
+BODY_TOPICS = COMBINED | {"body": "body_points", "obstacle": "obstacles_positive", "drop": "obstacles_negative"}
 
 
 class Visualizer:
-    """Parameters that may change, a calibration that places the clouds, and clouds of one time."""
+    """Parameters that may change, a calibration that places the clouds, and publishers of parts of them by `topics`."""
 
-    def __init__(self, context: RobotContext, options: Sequence[Option]):
+    def __init__(self, context: RobotContext, options: Sequence[Option], topics: Mapping[str, str]):
+        from sensor_msgs.msg import PointCloud2
+
         self._context, self._options = context, context.options
+        self._clouds = {name: context.node.create_publisher(PointCloud2, topic, 2) for name, topic in topics.items()}
         self._view = opened(self._options)
         follow_changes(context.node, options, context.options)
         self._calibration = CalibrationWatch(context, self._place)
@@ -63,36 +65,35 @@ class Visualizer:
             noted = None if marked is None else places[marked]
             self._view.live(seen.stamp, {name: points for name, points in own.items() if len(points)}, noted)
 
-    def _publish(self, parts: Mapping[Any, np.ndarray], stamp: int) -> None:
+    def _wanted(self, *further: Any) -> bool:
+        """Whether anybody listens to the clouds or `further` publishers, or looks at the view."""
+        publishers = (*self._clouds.values(), *further)
+        return self._view is not None or any(each.get_subscription_count() for each in publishers)
+
+    def _publish(self, records: np.ndarray, parts: Mapping[str, np.ndarray], stamp: int) -> None:
+        """Publish all records and the `parts`, masks by name, of them."""
         from stretch_sim_cal.ros.messages import cloud_message
 
-        for publisher, records in parts.items():
+        for name, publisher in self._clouds.items():
             if publisher.get_subscription_count():
-                publisher.publish(cloud_message(records, self._placement.frame, stamp))
+                own = records[parts[name]] if name in parts else records
+                publisher.publish(cloud_message(own, self._placement.frame, stamp))
 
 
 class FloorVisualizer(Visualizer):
-    """Publishes three clouds for every pair that arrives."""
+    """Publishes all returns, and those from the floor and others, of every set of clouds."""
 
     def __init__(self, context: RobotContext):
-        from sensor_msgs.msg import PointCloud2
-
-        super().__init__(context, VISUALIZE.options)
-        self._combined, self._floor, self._off_floor = (
-            context.node.create_publisher(PointCloud2, topic, 2)
-            for topic in ("lidar_combined", "lidar_floor_inliers", "lidar_off_floor")
-        )
+        super().__init__(context, VISUALIZE.options, FLOOR_TOPICS)
         self._sort_sets(self._sort)
 
     def _sort(self, seen: CloudSet) -> None:
-        wanted = any(topic.get_subscription_count() for topic in (self._combined, self._floor, self._off_floor))
-        if not wanted and self._view is None:
+        if not self._wanted():
             return
         records = self._placement.combined(seen)
         self._show(seen, records)
         is_floor = np.abs(records["z"]) <= self._options.floor_vertical_distance_threshold
-        parts = {self._combined: records, self._floor: records[is_floor], self._off_floor: records[~is_floor]}
-        self._publish(parts, seen.stamp)
+        self._publish(records, {"floor": is_floor, "off floor": ~is_floor}, seen.stamp)
 
 
 class BodyShapeVisualizer(Visualizer):
@@ -106,14 +107,11 @@ class BodyShapeVisualizer(Visualizer):
         self._settings_path = find_settings(context.options.settings)
         self._settings = self._read_zones()
         self._warn_of_other_heights()
-        super().__init__(context, VISUALIZE_BODY_SHAPE.options)
+        super().__init__(context, VISUALIZE_BODY_SHAPE.options, BODY_TOPICS)
         self._profile = profile_called(context.options.robot)
-        self._compared = False
         self._make_publishers()
         self._joints = JointListener(context, self._watchdog, self._profile)
-        self._drawn: tuple = ()
-        self._draws = 0
-        self._outside: list[str] = []
+        self._compared, self._draws, self._drawn, self._outside = False, 0, (), []
         self._offer_to_save()
         context.every(DRAW_EVERY, self._draw)
         self._sort_sets(self._sort)
@@ -173,48 +171,40 @@ class BodyShapeVisualizer(Visualizer):
 
     def _make_publishers(self) -> None:
         from geometry_msgs.msg import PolygonStamped
-        from sensor_msgs.msg import PointCloud2
         from std_msgs.msg import Bool, Float32
         from visualization_msgs.msg import MarkerArray
 
         create = self._context.node.create_publisher
-        self._clouds = {name: create(PointCloud2, topic, 2) for name, topic in CLOUD_TOPICS.items()}
         self._markers = create(MarkerArray, "obstacle_markers", 2)
         self._outline = create(PolygonStamped, "body_outline", 2)
         self._occupied = create(Bool, "stop_zone_occupied", 2)
         self._distance = create(Float32, "stop_zone_distance", 2)
 
     def zones(self) -> Zones | None:
+        """Return the zones at the arm's pose, None while that is unknown, by the last valid parameters."""
         model, joints = self._model, self._joints.commanded
         if any(joint not in joints for joint in model.followed):
             return None
-        return Zones.around(model.shape_for(joints), self._zone_settings())
-
-    def _zone_settings(self) -> ZoneSettings:
-        """Return the settings of the parameters, or the last valid ones while they are being changed."""
         try:
             self._settings = self._given_zones()
-        except InputError as error:
+        except InputError as error:  # they are being changed
             self._context.log.warning(str(error), throttle_duration_sec=5.0)
-        return self._settings
+        return Zones.around(model.shape_for(joints), self._settings)
 
     def _draw(self) -> None:
-        self._warn_of_another_robot()
-        zones = self.zones()
-        self._draws += 1
-        if zones is None or (self._key(zones) == self._drawn and self._draws % REPEAT):
-            return
         from stretch_sim_cal.ros.messages import marker_array, polygon, zone_markers
 
-        self._drawn = self._key(zones)
-        stamp = self._context.node.get_clock().now().nanoseconds
-        frame = self._placement.frame
+        self._warn_of_another_robot()
+        zones, frame, self._draws = self.zones(), self._placement.frame, self._draws + 1
+        if zones is None:
+            return
+        drawn = (*zones.minimum.vector, *zones.inner.vector, *zones.outer.vector, frame)
+        if drawn == self._drawn and self._draws % REPEAT:
+            return
+        self._drawn, stamp = drawn, self._context.node.get_clock().now().nanoseconds
         self._markers.publish(marker_array(zone_markers(zones), frame, stamp))
         self._outline.publish(polygon(circumscribed_polygon(zones.minimum, OUTLINE_CORNERS).corners, frame, stamp))
         self._warn_outside(self._joints.commanded)
-
-    def _key(self, zones: Zones) -> tuple:
-        return (*zones.minimum.vector, *zones.inner.vector, *zones.outer.vector, self._placement.frame)
 
     def _warn_outside(self, joints: Mapping[str, float]) -> None:
         outside = self._model.outside_of_coverage(joints)
@@ -231,9 +221,7 @@ class BodyShapeVisualizer(Visualizer):
         from std_msgs.msg import Bool, Float32
 
         zones = self.zones()
-        publishers = (*self._clouds.values(), self._occupied, self._distance)
-        wanted = any(publisher.get_subscription_count() for publisher in publishers)
-        if zones is None or not (wanted or self._view is not None):
+        if zones is None or not self._wanted(self._occupied, self._distance):
             return
         records = self._placement.combined(seen)
         points = xyz(records)
@@ -242,8 +230,7 @@ class BodyShapeVisualizer(Visualizer):
         distance = zones.nearest_hit(points, classes)
         self._occupied.publish(Bool(data=math.isfinite(distance)))
         self._distance.publish(Float32(data=distance))
-        parts = {name: records[mask] for name, mask in classes.items()} | {"combined": records}
-        self._publish({self._clouds[name]: part for name, part in parts.items()}, seen.stamp)
+        self._publish(records, classes, seen.stamp)
 
 
 def visualize(context: RobotContext) -> None:
