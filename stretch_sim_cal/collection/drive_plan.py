@@ -34,16 +34,6 @@ FURTHER = 2.0  # times the distance of the plan, that an added straight way may 
 
 
 @dataclass(frozen=True)
-class DriveSettings:
-    """A stop every `turn_step` (rad) of a full turn and back, straight ways of `distance` (m) at most, and `clearance`
-    (m) from any obstacle."""
-
-    turn_step: float = float(np.radians(60.0))
-    distance: float = 0.8
-    clearance: float = 0.3
-
-
-@dataclass(frozen=True)
 class DrivingBody:
     """The robot's own body: its `radius` about the axis that it turns about, and its `height` (m); `shape` are points
     (N, 3) on it, or None for a cylinder about `axis` (2,)."""
@@ -120,32 +110,34 @@ class DrivePlan:
         return float(np.sum(np.hypot(*ways[:, :2].T) / speed + ways[:, 2] / turn_speed))
 
 
-def plan_drive(body: DrivingBody, points: np.ndarray, strafes: bool, settings: DriveSettings) -> DrivePlan:
-    """Return the drive that the points (N, 3) of a few scans leave room for.
-
-    A full turn and back, and in the direction, among those of its stops, that has most room straight ahead, back,
-    behind and back, and to both sides for a base that `strafes`. Raises `Refused` if there is no room to turn.
-    """
-    reach = body.radius + settings.clearance
-    obstacle = body.in_way(points, np.zeros(2), settings.clearance)
+def plan_drive(
+    body: DrivingBody, points: np.ndarray, strafes: bool, turn_step: float = np.pi / 3, distance: float = 0.8,
+    clearance: float = 0.3,
+) -> DrivePlan:  # fmt: skip
+    """Return the drive that the points (N, 3) of a few scans leave room for, `clearance` (m) from any obstacle: a full
+    turn and back with a stop every `turn_step` (rad), and in the direction, among those of its stops, that has most
+    room straight ahead and back, `distance` (m) at most, behind and back, and to both sides for a base that `strafes`.
+    Raises `Refused` if there is no room to turn."""
+    reach = body.radius + clearance
+    obstacle = body.in_way(points, np.zeros(2), clearance)
     if obstacle is not None:
         x, y, z = obstacle.nearest
         raise Refused(
             f"no room to turn: {obstacle.count} points are nearer than {reach:.2f} m to the axis that the robot turns "
-            f"about ({body.radius:.2f} m of robot, {settings.clearance:.2f} m of clearance), the nearest at x {x:.2f} "
+            f"about ({body.radius:.2f} m of robot, {clearance:.2f} m of clearance), the nearest at x {x:.2f} "
             f"y {y:.2f} z {z:.2f} m in base_footprint; clear the place, or stow the arm"
         )
     # How far each direction is seen, by points that are not the robot's own.
     low, seen = body.others(points[points[:, 2] < body.height]), np.zeros(SECTORS)
     np.maximum.at(seen, _sectors(low), np.hypot(*low[:, :2].T))
-    count = max(2, int(np.ceil(2.0 * np.pi / settings.turn_step - 1e-9)))
+    count = max(2, int(np.ceil(2.0 * np.pi / turn_step - 1e-9)))
     yaws = 2.0 * np.pi / count * np.arange(count)
     aside = ((0.0, "ahead"), (np.pi, "behind")) + ((np.pi / 2, "left"), (-np.pi / 2, "right")) * strafes
 
     def free(yaw: float, longest: float) -> list[float]:
-        return [_free_length(body, points, seen, yaw + angle, settings.clearance, longest) for angle, _ in aside]
+        return [_free_length(body, points, seen, yaw + angle, clearance, longest) for angle, _ in aside]
 
-    lengths = np.array([free(yaw, settings.distance) for yaw in yaws])
+    lengths = np.array([free(yaw, distance) for yaw in yaws])
     best = int(np.argmax(lengths.sum(axis=1)))
     turns, stops = (*yaws[1:], 2.0 * np.pi, *yaws[:0:-1], 0.0), []
     for yaw in turns:
@@ -158,15 +150,15 @@ def plan_drive(body: DrivingBody, points: np.ndarray, strafes: bool, settings: D
     note = f"there is no room for a straight path of {SHORTEST:g} m " if lacking else ""
     if len(lacking) == len(aside):
         note, remedy = f"{note}in any direction", "move it to a place with more room"
-        if settings.distance < SHORTEST:
-            note, remedy = f"straight paths of {settings.distance:g} m are too short", f"allow {SHORTEST:g} m or more"
+        if distance < SHORTEST:
+            note, remedy = f"straight paths of {distance:g} m are too short", f"allow {SHORTEST:g} m or more"
         note += f", so the robot turns only: yaw against the direction of driving stays unknown; {remedy}"
     else:
         note += " and ".join(lacking)
     additions = [("another full turn and back", tuple(map(_turn, turns)))]
     heading = np.remainder(yaws[best] + np.pi, 2.0 * np.pi) - np.pi
     towards, back = ((_turn(yaw),) * bool(best) for yaw in (heading, 0.0))
-    room = np.maximum(free(heading, FURTHER * settings.distance), lengths[best]) * (lengths[best] > 0)
+    room = np.maximum(free(heading, FURTHER * distance), lengths[best]) * (lengths[best] > 0)
     for (angle, words), length in zip(aside, room, strict=True):
         if length:
             way = (*towards, *_there_and_back(heading, angle, length, words), *back)
@@ -215,11 +207,9 @@ class Ending(NamedTuple):
 
 class Course:
     """How a drive goes on from stop to stop: along its plan until enough is known, and beyond it if too little is.
-
     `poses` (4, 4) are the described ones of the lidars in base_footprint, `goal` has the standard deviations that are
     wanted of each one's x, y and yaw as its bounds; `seconds` says how long a motion between two targets, and the stop
-    after it, take, and `longest` (s) is how long all of them may.
-    """
+    after it, take, and `longest` (s) is how long all of them may."""
 
     def __init__(
         self, plan: DrivePlan, poses: Sequence[np.ndarray], goal: DrivingSettings,
@@ -237,11 +227,8 @@ class Course:
         self, go: Callable[[Stop, bool], float | None], estimate: Callable[[], Known] | None = None
     ) -> Ending:  # fmt: skip
         """Drive: `go` to a stop, which may be added to the plan, and return how long (s) that took, by default as is
-        expected.
-
-        Wherever the robot is back at its place and the prediction is as wanted, and at the end, `estimate` says what
-        is really known, and is the base of further predictions. By default the prediction is believed.
-        """
+        expected. Wherever the robot is back at its place and the prediction is as wanted, and at the end, `estimate`
+        says what is really known, and is the base of further predictions. By default the prediction is believed."""
         known = Known(wheel_odometry.unknown(self._goal), np.zeros(3), 1.0, np.full((len(self._poses), 3), np.inf))
         queue, done, at, spent = list(self.plan.stops), [], np.zeros(3), 0.0
         planned, estimated, over = len(queue), False, False

@@ -41,12 +41,10 @@ def load_settings(
     name: str | Path, plan: str, grids: Mapping[str, str], speed_factor: float, limits: Mapping[str, Limit],
     frames: int | None = None, profile: RobotProfile | None = None,
 ) -> CollectionSettings:  # fmt: skip
-    """Return the settings of the file `name` (in `config/`, or a path) for one of its plans.
-
-    `grids` (texts, see `parse_grid`) replace the plan's for the joints that they name; `limits` are those of the model
-    by commanded joint; `frames` replaces the file's. Plans and speeds of the robot's `profile`, if it has any, go
-    before the file's. Raises `InputError` naming the file and key, or the joint whose values are outside its limits.
-    """
+    """Return the settings of the file `name` (in `config/`, or a path) for one of its plans. `grids` (texts, see
+    `parse_grid`) replace the plan's for the joints that they name; `limits` are those of the model by commanded joint;
+    `frames` replaces the file's. Plans and speeds of the robot's `profile`, if it has any, go before the file's. Raises
+    `InputError` naming the file and key, or the joint whose values are outside its limits."""
     profile, path = profile or stretch_profile(), find_settings(name)
     data = read_settings(path)
     source: Path | str = path

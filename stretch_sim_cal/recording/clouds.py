@@ -35,12 +35,10 @@ class FieldLayout(NamedTuple):
 
 def returns_from_message(message: Any) -> np.ndarray:
     """Return the returns in a cloud as (N, 5) float32: x, y, z, ring, intensity, or (N, 3) if the message lacks one of
-    these, in the message's frame and order.
-
-    Points that are not finite, or lie exactly at the lidar's origin (drivers' mark for "no return"), are left out, and
-    so are those that repeat an earlier one bit by bit, as nearly all second ones of dual returns do. Raises
-    `InputError` if the message has no x, y, z or its bytes do not fit its own description, also by what they say.
-    """
+    these, in the message's frame and order. Points that are not finite, or lie exactly at the lidar's origin (drivers'
+    mark for "no return"), are left out, and so are those that repeat an earlier one bit by bit, as nearly all second
+    ones of dual returns do. Raises `InputError` if the message has no x, y, z or its bytes do not fit its own
+    description, also by what they say."""
     records = records_from_message(message)
     points = _xyz(message, records)
     kept = are_returns(points)
@@ -67,10 +65,8 @@ def scan_from_message(message: Any) -> np.ndarray:
 
 
 def message_bytes(scan: np.ndarray) -> array.array:
-    """Return the `data` of a message for a structured array of points (N,), packed as its dtype says.
-
-    It is an `array.array("B")`, which rclpy takes as it is; from bytes or lists it would copy element by element.
-    """
+    """Return the `data` of a message for a structured array of points (N,), packed as its dtype says. It is an
+    `array.array("B")`, which rclpy takes as it is; from bytes or lists it would copy element by element."""
     data = array.array("B")
     data.frombytes(memoryview(np.ascontiguousarray(scan)).cast("B") if scan.size else b"")
     return data

@@ -100,13 +100,11 @@ def _sha256(text: str) -> str:
 
 @dataclass(frozen=True)
 class Sample:
-    """One arm pose: joint values in m and rad, and the points seen in it.
-
-    `commanded` and `actual` hold the values of the planned joints (`arm` is the whole extension of a Stretch); `joints`
-    those of every joint by its name in the description if they were recorded, else it is empty. `points` (N, 3+)
-    float32 in base_footprint are finite. `lidars` (N,) says which lidar saw each, 0 for the left, 1 for the right
-    one, and then those beyond two, if that is known: if the raw clouds hold the same returns in this order.
-    """
+    """One arm pose: joint values in m and rad, and the points seen in it. `commanded` and `actual` hold the values of
+    the planned joints (`arm` is the whole extension of a Stretch); `joints` those of every joint by its name in the
+    description if they were recorded, else it is empty. `points` (N, 3+) float32 in base_footprint are finite. `lidars`
+    (N,) says which lidar saw each, 0 for the left, 1 for the right one, and then those beyond two, if that is known: if
+    the raw clouds hold the same returns in this order."""
 
     id: int
     commanded: dict[str, float]
@@ -201,11 +199,9 @@ class Dataset:
 
 
 def read_dataset(directory: str | Path) -> Dataset:
-    """Return the whole dataset in a folder, points that are not finite left out with a warning.
-
-    Raises `InputError` naming the sample if a file is missing, truncated or no cloud, or if the metadata is wrong or
-    disagrees with the files.
-    """
+    """Return the whole dataset in a folder, points that are not finite left out with a warning. Raises `InputError`
+    naming the sample if a file is missing, truncated or no cloud, or if the metadata is wrong or disagrees with the
+    files."""
     directory = Path(directory)
     if not directory.is_dir():
         raise InputError(f"{directory}: no such folder")
@@ -246,14 +242,12 @@ def _oddities(directory: Path, samples: list[Sample]) -> list[str]:
 
 
 class DatasetWriter:
-    """Writes a dataset, sample by sample; every sample is complete on disk before the metadata names it.
-
-    Opening a folder that already holds a dataset continues it: `samples` lists what is there, `holds` tells which poses
-    can be left out. `description` is the URDF text; `info` (plain YAML values) is kept with the samples;
+    """Writes a dataset, sample by sample; every sample is complete on disk before the metadata names it. Opening a
+    folder that already holds a dataset continues it: `samples` lists what is there, `holds` tells which poses can be
+    left out. `description` is the URDF text; `info` (plain YAML values) is kept with the samples;
     `footprint_from_base_link` (4, 4) is the calibrated transform that `points` went through, if it is known; `joints`
     are the names of the planned joints, `further` those of the lidars beyond two. Raises `InputError` if the folder
-    holds something else, another description, or cannot be written.
-    """
+    holds something else, another description, or cannot be written."""
 
     def __init__(
         self, directory: str | Path, description: str | None = None, info: Mapping | None = None,
@@ -300,9 +294,7 @@ class DatasetWriter:
         clouds: Mapping[str, np.ndarray] = MappingProxyType({}), joints: Mapping[str, float] = MappingProxyType({}),
     ) -> Path:  # fmt: skip
         """Write one sample (see `Sample`) and return its file. Raises `InputError` for values that are no data.
-
-        `clouds` (N, 3+) are raw returns by lidar, in its own frame; best the same as in `points`, left first.
-        """
+        `clouds` (N, 3+) are raw returns by lidar, in its own frame; best the same as in `points`, left first."""
         entry: dict = {
             "commanded": _numbers(commanded, "commanded", self._joints),
             "actual": _numbers(actual, "actual", self._joints),

@@ -121,12 +121,9 @@ def recorded_stations(
     warn: Callable[[str], None], continuous: bool = False,
 ) -> list[RecordedStation]:  # fmt: skip
     """Return where the robot stood, with up to `limit` clouds of each lidar, two stations or more, and if it is
-    `continuous` scans on the move between them.
-
-    `topics`, `frames` and `warn` are as of `cloud_messages`, with its errors. Odometry and clouds are compared by the
-    stamps in their headers. Raises `InputError` if odometry is missing or jumps back in time, or the robot stood at
-    fewer than two places long enough for a scan of each lidar.
-    """
+    `continuous` scans on the move between them. `topics`, `frames` and `warn` are as of `cloud_messages`, with its
+    errors. Odometry and clouds are compared by the stamps in their headers. Raises `InputError` if odometry is missing
+    or jumps back in time, or the robot stood at fewer than two places long enough for a scan of each lidar."""
     recording.require(odometry_topic, ODOMETRY_TYPE)
     odometry = (message for _, message in recording.messages([odometry_topic]))
     clouds = ((name, stamp_of(message), message) for name, message in cloud_messages(recording, topics, frames, warn))

@@ -115,12 +115,10 @@ class ArmMotion:
 
     @contextlib.contextmanager
     def stopping(self) -> Iterator[None]:
-        """A context out of which no exception, nor signal, leads while the arm still moves. Moves belong in it.
-
-        Signals are held, from before a goal is sent until the driver has confirmed that the arm stopped: none can
-        fall between a goal and the note that it was sent, nor, a second one, end the stopping. Raises `InputError` as
-        `wait_for_driver` does, since another may have been started meanwhile.
-        """
+        """A context out of which no exception, nor signal, leads while the arm still moves. Moves belong in it. Signals
+        are held, from before a goal is sent until the driver has confirmed that the arm stopped: none can fall between
+        a goal and the note that it was sent, nor, a second one, end the stopping. Raises `InputError` as
+        `wait_for_driver` does, since another may have been started meanwhile."""
         with self._context.signals_held():
             self._refuse_two()
             node = self._context.node
@@ -145,11 +143,8 @@ class ArmMotion:
         self._asked.remove_pending_request(asked)
 
     def move(self, target: Pose) -> None:
-        """Move to `target` and return when /joint_states says that the arm is there.
-
-        Raises `Refused` if the driver rejects the move, and `RunFailure` if it gives up, a joint does not
-        arrive, or nothing is heard.
-        """
+        """Move to `target` and return when /joint_states says that the arm is there. Raises `Refused` if the driver
+        rejects the move, and `RunFailure` if it gives up, a joint does not arrive, or nothing is heard."""
         # Joints that are where they should be are not moved; the tolerance is far below what counts as arrived.
         moving = self._missing(target, 0.1)
         if not moving:
@@ -172,10 +167,8 @@ class ArmMotion:
         self._wait(lambda: not self._missing(target), lambda: arrived + self._gaps(target), ros=PATIENCE)
 
     def stop(self) -> None:
-        """Cancel what is under way and wait for the driver's word that it is; else call its stop service.
-
-        Works also after a signal, when the node's own spinning has ended.
-        """
+        """Cancel what is under way and wait for the driver's word that it is; else call its stop service. Works also
+        after a signal, when the node's own spinning has ended."""
         if self._sent is None:
             return
         stopped = self._cancel(time.monotonic() + STOPPING)

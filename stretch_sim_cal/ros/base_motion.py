@@ -127,11 +127,9 @@ class BaseMotion:
 
     def drive(self, target: np.ndarray, look: Callable[[np.ndarray], None]) -> None:
         """Turn on the spot, by more than 10 deg, or drive straight, to x, y (m) and yaw (rad) in odometry's frame,
-        (3,), and come to rest.
-
-        `look` is called again and again with what is left of the way (2,) in base_footprint, and may raise. Raises
-        `Refused` if the base does not move, or otherwise than commanded, `RunFailure` if it does not come to rest.
-        """
+        (3,), and come to rest. `look` is called again and again with what is left of the way (2,) in base_footprint,
+        and may raise. Raises `Refused` if the base does not move, or otherwise than commanded, `RunFailure` if it does
+        not come to rest."""
         begin, speeds = self._odometer.pose, self._speeds
         turns = abs(target[2] - begin[2]) > ASTRAY[1]
         first, speed = self._left(target, turns), 0.0

@@ -12,9 +12,9 @@ from stretch_sim_cal.calibration.mounts.file import left_pose
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import apply
 from stretch_sim_cal.recording.clouds import scan_from_message
+from stretch_sim_cal.recording.pairing import CloudSet
 from stretch_sim_cal.robot.profile import profile_called
 from stretch_sim_cal.ros.frame_listener import FrameListener
-from stretch_sim_cal.ros.lidar_clouds import CloudSet
 from stretch_sim_cal.sensor.points import returns_of
 
 LOOK_EVERY = 1.0  # s

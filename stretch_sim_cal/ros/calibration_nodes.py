@@ -17,20 +17,13 @@ from pathlib import Path
 
 import numpy as np
 
-from stretch_sim_cal.calibration import values_file
+from stretch_sim_cal.calibration import methods, values_file
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile, default_path, default_robot_id
 from stretch_sim_cal.calibration.checks import check_lidars
 from stretch_sim_cal.calibration.drive_results import Agreement
 from stretch_sim_cal.calibration.driving import DrivenResult
 from stretch_sim_cal.calibration.finding import ANOTHER_PLACE_MAY, OF_ALL_PLACES, coded
 from stretch_sim_cal.calibration.lidars import DescribedLidar, LidarAlignment
-from stretch_sim_cal.calibration.methods import (
-    DEFAULT_ALIGNMENT_METHOD,
-    DEFAULT_FLOOR_METHOD,
-    alignment_method,
-    floor_method,
-    floor_method_names,
-)
 from stretch_sim_cal.calibration.mounts.file import left_pose, stored_mounts
 from stretch_sim_cal.calibration.mounts.robot import calibrated_joints, mount_settings, solve_dataset
 from stretch_sim_cal.calibration.observations import Observations, num_places, places_beside
@@ -110,8 +103,7 @@ class _Files:
         if accepted:
             what = written or [stage.name for stage in stages]
             shared.write(self.path, what, [change], observations, as_json)
-        warnings = [each for stage in stages for each in stage.result.warnings]
-        warnings += [each for agreement in more for each in agreement.findings()]
+        warnings = shared.warnings_of(stages, more)
         refusals = [each for stage in stages for each in stage.result.refusals]
         self._context.outcome.update(
             accepted=accepted, warnings=[coded(each).as_json() for each in warnings],
@@ -149,11 +141,12 @@ def align(context: RobotContext) -> int:
     """Collect sets of clouds, align them, and write the result if the data supports it."""
     options, files = context.options, _Files(context)
     CalibrationFile.load_or_empty(files.path)  # one that cannot be updated shows now, not after the last sample
-    name, places = either(options, "method", "fit_method") or DEFAULT_ALIGNMENT_METHOD, places_beside(files.path)
-    alignment_method(name)  # an unknown one shows now
+    name = either(options, "method", "fit_method") or methods.DEFAULT_ALIGNMENT_METHOD
+    places = places_beside(files.path)
+    methods.alignment_method(name)  # an unknown one shows now
     if options.rollback:
         return files.roll_back()
-    if options.another_place and name != DEFAULT_ALIGNMENT_METHOD:
+    if options.another_place and name != methods.DEFAULT_ALIGNMENT_METHOD:
         raise InputError(f"another_place: method {name} supports only one standing place")
     if options.another_place and not num_places(files.path):
         raise InputError(f"{places}: has no standing place yet; run without another_place first")
@@ -202,7 +195,7 @@ def find_floor(context: RobotContext) -> int:
     data supports it; of the file nothing but the floor is replaced."""
     options, files = context.options, _Files(context)
     method = _floor_method(context)
-    floor_method(method)  # an unknown one shows now
+    methods.floor_method(method)  # an unknown one shows now
     if options.rollback:
         return files.roll_back()
     file = files.file
@@ -239,11 +232,11 @@ def _floor_method(context: RobotContext) -> str:
     options = context.options
     if options.mode != MODES[0]:
         context.log.warning(f"mode '{options.mode}' is not offered: all frames are fitted together")
-    if options.fit_method == PUBLISHED_FIT and PUBLISHED_FIT not in floor_method_names():
-        method = options.method or DEFAULT_FLOOR_METHOD
+    if options.fit_method == PUBLISHED_FIT and PUBLISHED_FIT not in methods.floor_method_names():
+        method = options.method or methods.DEFAULT_FLOOR_METHOD
         context.log.warning(f"fit_method '{PUBLISHED_FIT}' is not offered; {method} is used")
         return method
-    return either(options, "method", "fit_method") or DEFAULT_FLOOR_METHOD
+    return either(options, "method", "fit_method") or methods.DEFAULT_FLOOR_METHOD
 
 
 def calibrate_mounts(context: RobotContext) -> int:

@@ -13,10 +13,11 @@ from stretch_sim_cal.collection.clearance import cropped
 from stretch_sim_cal.collection.settings import CollectionSettings
 from stretch_sim_cal.errors import InputError, Refused, RunFailure
 from stretch_sim_cal.geometry.transforms import apply
+from stretch_sim_cal.recording.pairing import CloudSet
 from stretch_sim_cal.recording.topics import JOINT_STATES
 from stretch_sim_cal.ros.arm_motion import ArmState
 from stretch_sim_cal.ros.frame_listener import FrameListener
-from stretch_sim_cal.ros.lidar_clouds import CloudSet, depth_for
+from stretch_sim_cal.ros.lidar_clouds import depth_for
 
 STALE = 30  # sets of clouds in succession, scanned before the arm stood still, that are no mere latency any more
 
@@ -41,8 +42,7 @@ class CalibratedPoses:
 class Capture:
     """The same returns, float32, as `points` (N, 3) in the calibrated footprint, the left lidar's first, and as
     `clouds` (N, 3 or 5) by lidar, with ring and intensity, in its own frame. `actual` are the arm's joints at that
-    time, `joints` all of the description's.
-    """
+    time, `joints` all of the description's."""
 
     points: np.ndarray
     clouds: dict[str, np.ndarray]

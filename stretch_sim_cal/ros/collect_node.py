@@ -22,21 +22,19 @@ from stretch_sim_cal.collection.clearance import RoomWatch, Sweep
 from stretch_sim_cal.collection.plan import Plan, Pose, describe, duration, plan_of_robot
 from stretch_sim_cal.collection.settings import CollectionSettings, load_settings
 from stretch_sim_cal.errors import InputError, Refused
-from stretch_sim_cal.geometry.transforms import SIDES
 from stretch_sim_cal.recording import JOINTS
 from stretch_sim_cal.recording.dataset import METADATA, DatasetWriter
+from stretch_sim_cal.recording.pairing import CloudSet
 from stretch_sim_cal.robot.description import parse_urdf
 from stretch_sim_cal.robot.model import RobotModel
 from stretch_sim_cal.robot.profile import RobotProfile, profile_called
 from stretch_sim_cal.ros.arm_motion import ArmMotion, ArmState
 from stretch_sim_cal.ros.captures import CalibratedPoses, Captures, calibrated_poses
-from stretch_sim_cal.ros.lidar_clouds import CloudSet, in_order
+from stretch_sim_cal.ros.lidar_clouds import with_right
 from stretch_sim_cal.ros.permission import ask, check_can_ask
 from stretch_sim_cal.ros.robot_context import RobotContext
 
-# Seconds of the robot's time per set of clouds, and per sample beside moving and settling.
-FRAME_PERIOD = 0.1
-PER_SAMPLE = 0.5
+FRAME_PERIOD, PER_SAMPLE = 0.1, 0.5  # s per set of clouds, and per sample beside moving and settling
 SKIPPED_SHOWN = 10
 SCAN_TAKES = 100_000_000  # ns
 STATES = 3  # of the arm during a scan
@@ -45,27 +43,20 @@ LEARNED_FROM = 5  # scans of each lidar of the room before the arm moves: an ech
 
 
 def collect(context: RobotContext, only_raw: bool = False) -> int:
-    """Check, plan, ask, then move and capture, pose by pose.
-
-    A folder is continued only under the floor calibration that it was begun with, unless `only_raw`, of those who do
-    not need the floor.
-    """
+    """Check, plan, ask, then move and capture, pose by pose. A folder is continued only under the floor calibration
+    that it was begun with, unless `only_raw`, of those who do not need the floor."""
     options, arguments = context.options, context.arguments
     check_can_ask(arguments, "the arm")
     say = functools.partial(print, file=sys.stderr if arguments.json else sys.stdout, flush=True)
     profile, watchdog, frames = profile_called(options.robot), context.watchdog(options.timeout), context.frames()
     poses = calibrated_poses(options, frames, watchdog, profile.further)
     if poses.observations is None and not only_raw:
-        unknown = (
-            "there are no observations of this alignment beside the calibration file (align and collect with the "
-            "same file)"
-        )
+        why = "there are no observations of this alignment beside the calibration file"
+        why += " (align and collect with the same file)"
         if profile.one_lidar:
-            unknown = "the intrinsics of a single lidar are not observable"
-        context.log.warning(
-            f"{unknown}, so the lidars' own errors stay in the points, and the body shape may leave centimetres of the "
-            "robot out"
-        )
+            why = "the intrinsics of a single lidar are not observable"
+        consequence = "and the body shape may leave centimetres of the robot out"
+        context.log.warning(f"{why}, so the lidars' own errors stay in the points, {consequence}")
     description = frames.wait_for_description(watchdog)
     frames.close()  # those that matter do not move, and those that do would keep this node busy
     model = parse_urdf(description)
@@ -109,10 +100,8 @@ def collect(context: RobotContext, only_raw: bool = False) -> int:
 
 
 def given_grids(options: Any) -> dict[str, str]:
-    """Return the grids on the command line, as texts by joint: those of the Stretch's joints, and `--grid`.
-
-    Raises `InputError` for a text that names no joint.
-    """
+    """Return the grids on the command line, as texts by joint: those of the Stretch's joints, and `--grid`. Raises
+    `InputError` for a text that names no joint."""
     grids = {joint: getattr(options, joint) for joint in JOINTS if getattr(options, joint) is not None}
     for part in filter(None, (text.strip() for text in (options.grid or "").split(";"))):
         name, colon, values = part.partition("=")
@@ -201,10 +190,8 @@ class _Collection:
         for number, visit in enumerate(plan.visits, start=1):
             for pose in visit.path:
                 motion.move(pose)
-            capture = captures.take(poses)
-            clouds = dict(zip((*SIDES, *self.profile.further), in_order(capture.clouds), strict=True))
-            commanded = self._by_joint(visit.pose)
-            writer.write_sample(commanded, capture.actual, capture.points, clouds, capture.joints)
+            capture, commanded = captures.take(poses), self._by_joint(visit.pose)
+            writer.write_sample(commanded, capture.actual, capture.points, with_right(capture.clouds), capture.joints)
             left = self._seconds(plan.after(number))
             # What was foreseen, at the pace so far: a simulator's time is not the wall's.
             left *= (time.monotonic() - began) / max(total - left, 1e-9)

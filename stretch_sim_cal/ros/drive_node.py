@@ -24,13 +24,13 @@ from stretch_sim_cal.collection.plan import duration
 from stretch_sim_cal.errors import InputError, Refused, RunFailure
 from stretch_sim_cal.recording import stations
 from stretch_sim_cal.recording.clouds import CLOUD_TYPE
-from stretch_sim_cal.recording.pairing import stamp_of
+from stretch_sim_cal.recording.pairing import CloudSet, stamp_of
 from stretch_sim_cal.recording.rosbag import RecordingWriter
 from stretch_sim_cal.recording.stations import SCAN, SETTLE, RecordedStation, Scan
 from stretch_sim_cal.recording.topics import DESCRIPTION_TOPIC, TF_TYPE
 from stretch_sim_cal.ros.base_motion import BaseMotion, Odometer, Speeds
 from stretch_sim_cal.ros.captures import STALE
-from stretch_sim_cal.ros.lidar_clouds import CloudSet, LidarClouds
+from stretch_sim_cal.ros.lidar_clouds import LidarClouds
 from stretch_sim_cal.ros.live_robot import LiveRobot
 from stretch_sim_cal.ros.node_main import NodeContext
 from stretch_sim_cal.ros.permission import ask, check_can_ask, check_driver
@@ -55,8 +55,8 @@ def planned(options: Any, robot: LiveRobot, points: np.ndarray) -> tuple[Driving
     """Return the robot's body, and the drive for which the `points` (N, 3), in base_footprint, leave room. Raises
     `Refused` if there is none."""
     body = DrivingBody.of(robot.body, robot.footprint_from_base)
-    settings = drive_plan.DriveSettings(np.radians(options.turn_step), options.distance, options.clearance)
-    return body, drive_plan.plan_drive(body, points, robot.profile.driven_base.strafes, settings)
+    strafes, turn_step = robot.profile.driven_base.strafes, np.radians(options.turn_step)
+    return body, drive_plan.plan_drive(body, points, strafes, turn_step, options.distance, options.clearance)
 
 
 def course_of(options: Any, robot: LiveRobot, plan: DrivePlan) -> Course:

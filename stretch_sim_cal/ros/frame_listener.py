@@ -13,9 +13,7 @@ from stretch_sim_cal.ros.subscription import MatchedSubscription
 
 class FrameListener:
     """Keeps a `FrameTree` up to date from /tf and /tf_static, and one from /robot_description beside it.
-
-    `ignore(parent, child, parent_from_child)` says which transforms are not listened to: those of the node itself.
-    """
+    `ignore(parent, child, parent_from_child)` says which transforms are not listened to: those of the node itself."""
 
     TF_TOPICS = ("/tf_static", "/tf")
     # Frames come from several publishers: one that is missing gets this many seconds after the first has been heard. On
@@ -67,11 +65,9 @@ class FrameListener:
             return np.eye(4)
 
     def wait_for(self, *pairs: tuple[str, str], watchdog) -> list[np.ndarray]:
-        """Return `target_from_source` of each (target, source), waiting until all are known.
-
-        Raises `InputError` if a frame is still missing `GRACE` s after all that publish frames have been heard, and
-        `RunFailure` (from the watchdog) if one of them stays silent.
-        """
+        """Return `target_from_source` of each (target, source), waiting until all are known. Raises `InputError` if a
+        frame is still missing `GRACE` s after all that publish frames have been heard, and `RunFailure` (from the
+        watchdog) if one of them stays silent."""
         silence = f"no frames from {self.TF_TOPICS[0]} or {DESCRIPTION_TOPIC}"
         watchdog.watch(silence, self._why_silent)
         result: list[np.ndarray] = []

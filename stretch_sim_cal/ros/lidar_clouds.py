@@ -3,41 +3,23 @@
 import math
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from stretch_sim_cal.command import enumerated
 from stretch_sim_cal.errors import InputError
-from stretch_sim_cal.recording.clouds import returns_from_message
 from stretch_sim_cal.recording.frame_tree import FrameCheck
-from stretch_sim_cal.recording.pairing import MILLISECOND, StampMatching, StampSet, stamp_of
+from stretch_sim_cal.recording.pairing import MILLISECOND, CloudSet, StampMatching, stamp_of
 from stretch_sim_cal.robot.profile import profile_called
 from stretch_sim_cal.ros.subscription import MatchedSubscription
 from stretch_sim_cal.ros.watchdog import Progress, Watchdog
 
 
-@dataclass(frozen=True)
-class CloudSet:
-    """Clouds taken at about the same time, as `messages` by lidar; `stamp` (ns) is the first one's."""
-
-    messages: Mapping[str, Any]
-    stamp: int
-
-    @cached_property
-    def clouds(self) -> dict[str, np.ndarray]:
-        """Each lidar's returns (N, 5) float32 in its own frame: x, y, z, ring, intensity; (N, 3) if it sends no
-        more."""
-        return {name: returns_from_message(message) for name, message in self.messages.items()}
-
-
-def in_order(clouds: Mapping[str, np.ndarray]) -> tuple[np.ndarray, ...]:
-    """Return clouds by lidar as a tuple; of a robot with one lidar an empty right one beside it, as the methods take
-    it."""
-    found = tuple(clouds.values())
-    return found if len(found) > 1 else (*found, found[0][:0])
+def with_right(clouds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Return clouds by lidar, of a robot with one lidar with an empty right one beside it."""
+    return dict(clouds) if len(clouds) > 1 else {"left": clouds["left"], "right": clouds["left"][:0]}
 
 
 def lidars_of(options: Any) -> dict[str, tuple[str, str]]:
@@ -68,13 +50,11 @@ def depth_for(count: int) -> int:
 
 class LidarClouds:
     """Listens to `lidars`, topic and frame by name, and gives their clouds in sets: to each scan of the first lidar one
-    of each of the others, whose stamp is at most `bound` (s) from it; with None each scan is a set by itself.
-
-    Clouds without a single return are skipped and counted. While a set is being worked on, up to `depth` clouds per
-    topic wait in the middleware; beyond that the oldest are lost, which costs sets but never breaks one: see
-    `depth_for`. `on_set` is called with every set; without it `take` gives them. `watchdog` watches for lidars, and
-    sets, that do not come.
-    """
+    of each of the others, whose stamp is at most `bound` (s) from it; with None each scan is a set by itself. Clouds
+    without a single return are skipped and counted. While a set is being worked on, up to `depth` clouds per topic wait
+    in the middleware; beyond that the oldest are lost, which costs sets but never breaks one: see `depth_for`. `on_set`
+    is called with every set; without it `take` gives them. `watchdog` watches for lidars, and sets, that do not
+    come."""
 
     def __init__(
         self, context: Any, lidars: Mapping[str, tuple[str, str]], bound: float | None,
@@ -141,16 +121,12 @@ class LidarClouds:
             self._watchdog.watch(self._no_sets(matching), partial(self._why_no_sets, matching))
         self._frame_check.check(name, self.topics[name], message.header.frame_id)
         for found in matching.add(name, stamp_of(message), message):
-            self._offer(matching, found)
-
-    def _offer(self, matching: StampMatching, found: StampSet) -> None:
-        clouds = CloudSet(found.items, found.stamp)
-        if empty := [name for name, cloud in clouds.clouds.items() if not len(cloud)]:
-            for name in empty:
-                self.empty[name] += 1
-            return
-        self._watchdog.seen(self._no_sets(matching))
-        self._on_set(clouds)
+            empty = [each for each, cloud in found.clouds.items() if not len(cloud)]
+            for each in empty:
+                self.empty[each] += 1
+            if not empty:
+                self._watchdog.seen(self._no_sets(matching))
+                self._on_set(found)
 
     def _why_no_sets(self, matching: StampMatching) -> str:
         counts = matching.counts

@@ -13,13 +13,13 @@ from stretch_sim_cal.command import enumerated
 from stretch_sim_cal.errors import InputError, Refused, RunFailure
 from stretch_sim_cal.geometry.transforms import SIDES, apply
 from stretch_sim_cal.recording.clouds import scan_from_message
-from stretch_sim_cal.recording.pairing import stamp_of
+from stretch_sim_cal.recording.pairing import CloudSet, stamp_of
 from stretch_sim_cal.recording.topics import sensor_lines
 from stretch_sim_cal.robot.description import parse_urdf
 from stretch_sim_cal.robot.profile import profile_called
 from stretch_sim_cal.ros.arm_motion import ArmMotion, ArmState
 from stretch_sim_cal.ros.frame_listener import FrameListener
-from stretch_sim_cal.ros.lidar_clouds import CloudSet, described_poses
+from stretch_sim_cal.ros.lidar_clouds import described_poses
 from stretch_sim_cal.ros.node_commands import BROADCAST, LIVE
 from stretch_sim_cal.ros.node_main import in_node
 from stretch_sim_cal.ros.permission import check_driver

@@ -122,11 +122,9 @@ class NodeContext:
 
     @contextlib.contextmanager
     def signals_held(self) -> Iterator[None]:
-        """A context in which a signal is raised by `spin_once`, or at its end, and nowhere else.
-
-        A signal that is raised anywhere may fall between a request and the note that it was sent, and inside
-        `spin_once` it may lose an answer, or leave the executor deaf for good.
-        """
+        """A context in which a signal is raised by `spin_once`, or at its end, and nowhere else. A signal that is
+        raised anywhere may fall between a request and the note that it was sent, and inside `spin_once` it may lose an
+        answer, or leave the executor deaf for good."""
         self._signals.held = True
         try:
             yield

@@ -25,12 +25,10 @@ KINDS = {bool: "true or false", int: "a whole number", float: "a number"}
 
 @dataclass(frozen=True)
 class Option:
-    """One parameter: `--num-samples 20` on the command line, `--ros-args -p num_samples:=20` in ROS.
-
-    `kind` (bool, int, float or str) follows from `default` unless that is None, which stands for "not set".
-    Numbers have to lie in `minimum` .. `maximum`, both included, strings in `choices` if there are any. A `live`
-    parameter can be changed while the node runs.
-    """
+    """One parameter: `--num-samples 20` on the command line, `--ros-args -p num_samples:=20` in ROS. `kind` (bool, int,
+    float or str) follows from `default` unless that is None, which stands for "not set". Numbers have to lie in
+    `minimum` .. `maximum`, both included, strings in `choices` if there are any. A `live` parameter can be changed
+    while the node runs."""
 
     name: str
     default: Any
@@ -157,10 +155,8 @@ def add_to_parser(parser: argparse.ArgumentParser, options: Sequence[Option]) ->
 
 
 def split_arguments(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Return a command line's own arguments and those for ROS (`--ros-args ... [--]`, any number of times).
-
-    An own option may be written as the parameter that it sets: `--num_samples` becomes `--num-samples`.
-    """
+    """Return a command line's own arguments and those for ROS (`--ros-args ... [--]`, any number of times). An own
+    option may be written as the parameter that it sets: `--num_samples` becomes `--num-samples`."""
     own, for_ros, in_ros = [], [], False
     for argument in arguments:
         in_ros |= argument == "--ros-args"
@@ -199,13 +195,10 @@ def option_values(options: Sequence[Option], given: Mapping[str, Any]) -> Simple
 def read_parameters(
     node, options: Sequence[Option], parsed: argparse.Namespace, for_ros: Sequence[str] = ()
 ) -> SimpleNamespace:
-    """Return the value of every option: from the command line, else from ROS, else as `option_values`.
-
-    All that have a value are declared on `node`, which has to be made with
-    `automatically_declare_parameters_from_overrides`; those that are not `live` are read-only. Raises `InputError` for
-    a value that does not fit, and for an unknown parameter among the arguments `for_ros`; in a file, which may be for
-    several nodes, an unknown one is a warning.
-    """
+    """Return the value of every option: from the command line, else from ROS, else as `option_values`. All that have a
+    value are declared on `node`, which has to be made with `automatically_declare_parameters_from_overrides`; those
+    that are not `live` are read-only. Raises `InputError` for a value that does not fit, and for an unknown parameter
+    among the arguments `for_ros`; in a file, which may be for several nodes, an unknown one is a warning."""
     given = {option.name: getattr(parsed, option.name) for option in options}
     for name, value in given.items():
         if node.has_parameter(name):

@@ -43,12 +43,10 @@ STATE_RATE = 60.0  # joint states and frames per second of wall time, at most
 
 
 class Publisher:
-    """Publishes one topic and, if there is a `recording`, writes it there as well.
-
-    It is reliable; a `latched` one (transient local) also serves those who subscribe later. Not more than `rate`
-    messages per second of wall time are sent, however fast simulated time passes: every message that a node written in
-    Python takes costs it up to a millisecond. A recording gets all of them.
-    """
+    """Publishes one topic and, if there is a `recording`, writes it there as well. It is reliable; a `latched` one
+    (transient local) also serves those who subscribe later. Not more than `rate` messages per second of wall time are
+    sent, however fast simulated time passes: every message that a node written in Python takes costs it up to a
+    millisecond. A recording gets all of them."""
 
     def __init__(
         self, node: Node, recording: "RecordingWriter | None", kind: type, topic: str, depth: int = 10,
@@ -95,10 +93,8 @@ class Publisher:
 
 class RobotState:
     """Publishes /robot_description and /tf_static once, /joint_states and /tf whenever `publish` is called.
-
     `description` is the URDF text that the robot publishes, with the lidars at their nominal poses; `create` makes a
-    `Publisher`.
-    """
+    `Publisher`."""
 
     def __init__(self, create: Callable[..., Publisher], description: str):
         self._description = String(data=description)
@@ -145,14 +141,12 @@ class _Driver:
 
 
 class LidarDrivers:
-    """Publishes the lidars' clouds, of the Stretch on /lidar_points_left and /lidar_points_right. Scans
-    that nobody takes are not cast.
-
-    When discovery ends, and so at which tick somebody begins to listen, depends on the machine's load; what he gets
-    does not. With every new subscription the lidars begin anew, together, as soon as all subscriptions are reached: a
-    driver's n-th subscription gets, from its first scan on, the noise (and walking people) of ticks n * PER_LISTENER
-    on, whatever tick it is by then. With a recording, which listens from the beginning, they are those of the ticks.
-    """
+    """Publishes the lidars' clouds, of the Stretch on /lidar_points_left and /lidar_points_right. Scans that nobody
+    takes are not cast. When discovery ends, and so at which tick somebody begins to listen, depends on the machine's
+    load; what he gets does not. With every new subscription the lidars begin anew, together, as soon as all
+    subscriptions are reached: a driver's n-th subscription gets, from its first scan on, the noise (and walking people)
+    of ticks n * PER_LISTENER on, whatever tick it is by then. With a recording, which listens from the beginning, they
+    are those of the ticks."""
 
     # Enough for a consumer that is busy for half a second; older clouds make place for newer ones.
     DEPTH = 5

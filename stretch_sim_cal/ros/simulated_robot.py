@@ -26,21 +26,13 @@ from stretch_sim_cal.ros.messages import header, time_message
 from stretch_sim_cal.ros.node_main import NodeContext
 from stretch_sim_cal.ros.permission import MOVING_MODES
 from stretch_sim_cal.ros.simulated_drivers import LidarDrivers, Publisher, RobotState, SimulatedBase
-from stretch_sim_cal.simulation import joints as simulated_joints
-from stretch_sim_cal.simulation.joints import (
-    INVALID_GOAL,
-    SUCCESSFUL,
-    Arrival,
-    Following,
-    GoalRefused,
-    Joints,
-    Waypoint,
-)
+from stretch_sim_cal.simulation.joints import Arrival, Following, GoalRefused, Joints, Waypoint, read_waypoints
 from stretch_sim_cal.simulation.setup import CRASH_EXIT_CODE, PUSH_ANGLE, PUSH_DISTANCE, Faults
 
 if TYPE_CHECKING:  # rosbags takes a third of a second to import
     from stretch_sim_cal.recording.rosbag import RecordingWriter
 
+Result = FollowJointTrajectory.Result
 STEP = 25_000_000  # ns: joints, frames and /clock at 40 Hz, four steps to a scan
 STATUS_EVERY = 1_000_000_000  # ns
 # "As fast as possible" is bounded, because messages beyond what a consumer written in Python can take are lost work:
@@ -90,24 +82,24 @@ class TrajectoryServer:
             return
         if active.handle is not None and active.handle.is_cancel_requested:
             self._joints.hold()
-            self._finish("canceled", SUCCESSFUL, "canceled")
+            self._finish("canceled", Result.SUCCESSFUL, "canceled")
             return
         progress = active.following.update(now)
         if active.handle is not None and time.monotonic() >= active.next_feedback:
             active.next_feedback = time.monotonic() + FEEDBACK_EVERY
             active.handle.publish_feedback(self._feedback(active.following))
         if progress is Arrival.ARRIVED:
-            self._finish("succeed", SUCCESSFUL, "")
+            self._finish("succeed", Result.SUCCESSFUL, "")
         elif progress is Arrival.LATE:
             missing = ", ".join(f"{name} by {gap:+.4f}" for name, gap in active.following.missing().items())
             self._joints.hold()
-            self._finish("abort", simulated_joints.GOAL_TOLERANCE_VIOLATED, f"did not arrive: {missing}")
+            self._finish("abort", Result.GOAL_TOLERANCE_VIOLATED, f"did not arrive: {missing}")
 
     def abort(self, reason: str) -> None:
         """Stop the joints where they are and end what was moving them, for an outside reason (runstop, service)."""
         self._joints.hold()
         if self._active is not None:
-            self._finish("abort", simulated_joints.PATH_TOLERANCE_VIOLATED, reason)
+            self._finish("abort", Result.PATH_TOLERANCE_VIOLATED, reason)
 
     async def go_to(self, poses: Sequence[Mapping[str, float]]) -> FollowJointTrajectory.Result:
         """Move through `poses` (values by commanded joint) in place of any goal, and return how that ended."""
@@ -117,9 +109,9 @@ class TrajectoryServer:
         try:
             reason = self._refusal()
             if reason:
-                raise GoalRefused(INVALID_GOAL, reason)
+                raise GoalRefused(Result.INVALID_GOAL, reason)
             if request.multi_dof_trajectory.points:
-                raise GoalRefused(INVALID_GOAL, "multi_dof_trajectory is not supported")
+                raise GoalRefused(Result.INVALID_GOAL, "multi_dof_trajectory is not supported")
             self._waypoints(request)
         except GoalRefused as refused:
             self._log.error(f"{self._joints.profile.trajectory}: goal rejected: {refused}")
@@ -135,11 +127,11 @@ class TrajectoryServer:
         return await self._begun.pop(bytes(handle.goal_id.uuid))
 
     def _waypoints(self, goal: FollowJointTrajectory.Goal) -> list[Waypoint]:
-        return simulated_joints.read_waypoints(goal.trajectory, self._joints.ranges)
+        return read_waypoints(goal.trajectory, self._joints.ranges)
 
     def _begin(self, waypoints: Sequence[Waypoint], handle: ServerGoalHandle | None) -> Future:
         if self._active is not None:
-            self._finish("abort", INVALID_GOAL, "replaced by a newer goal")
+            self._finish("abort", Result.INVALID_GOAL, "replaced by a newer goal")
         following = Following(self._joints, waypoints, self._now)
         self._active = _Active(following, Future(), handle)
         return self._active.done
@@ -148,7 +140,7 @@ class TrajectoryServer:
         active, self._active = self._active, None
         if active.handle is not None:
             getattr(active.handle, end)()
-        active.done.set_result(FollowJointTrajectory.Result(error_code=code, error_string=text))
+        active.done.set_result(Result(error_code=code, error_string=text))
 
     def _feedback(self, following: Following) -> FollowJointTrajectory.Feedback:
         desired = following.waypoint.positions
@@ -181,10 +173,8 @@ class DriverState:
 
 class DriverServices:
     """Offers /stow_the_robot, /home_the_robot, /stop_the_robot, /runstop, and publishes /mode, /is_homed,
-    /is_runstopped.
-
-    `poses` (values by commanded joint, one after another) are those to which the services "stow" and "home" move.
-    """
+    /is_runstopped. `poses` (values by commanded joint, one after another) are those to which the services "stow" and
+    "home" move."""
 
     def __init__(
         self, node: Node, create: Callable[..., Publisher], state: DriverState, trajectories: TrajectoryServer,
@@ -216,7 +206,7 @@ class DriverServices:
         if reason := self._state.refusal():
             return Trigger.Response(success=False, message=reason)
         result = await self._trajectories.go_to(self._poses[name])
-        succeeded = result.error_code == SUCCESSFUL
+        succeeded = result.error_code == Result.SUCCESSFUL
         return Trigger.Response(success=succeeded, message=result.error_string or f"{name} done")
 
     def _stop(self, _request: Trigger.Request, _response: Trigger.Response) -> Trigger.Response:

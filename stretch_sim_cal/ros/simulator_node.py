@@ -35,10 +35,8 @@ LOOK_EVERY = 0.02
 
 
 def simulation_setup(options: Any) -> SimulationSetup:
-    """Return what the options ask for: the scenario's simulation, with what is given beside it in its place.
-
-    Raises `InputError` naming the file or option.
-    """
+    """Return what the options ask for: the scenario's simulation, with what is given beside it in its place. Raises
+    `InputError` naming the file or option."""
     mapping: dict[str, Any] = {}
     source = "the command line"
     if options.scenario:
@@ -196,11 +194,9 @@ def _serve(context: NodeContext, seconds: float, looked: float) -> float:
 
 
 def _look(executor: Any) -> bool:
-    """Run all callbacks that are ready, and say whether any took something in (and may have left more to do).
-
-    With one and the same timeout (none): if that differs from call to call, rclpy's executor looks at coroutines
-    that wait, and never at what has come in.
-    """
+    """Run all callbacks that are ready, and say whether any took something in (and may have left more to do). With one
+    and the same timeout (none): if that differs from call to call, rclpy's executor looks at coroutines that wait, and
+    never at what has come in."""
     from rclpy.executors import TimeoutException
 
     worked = False

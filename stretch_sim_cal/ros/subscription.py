@@ -28,10 +28,8 @@ def node_name(info) -> str:
 
 class MatchedSubscription:
     """Subscribes to `topic` as soon as a publisher of the right type appears, with a profile that hears all of them.
-
     With `latched`, what transient-local publishers have sent before is asked for as well. The graph is looked at every
-    `LOOK_EVERY`, so a driver that is restarted with another profile is heard again. `watchdog` watches for silence.
-    """
+    `LOOK_EVERY`, so a driver that is restarted with another profile is heard again. `watchdog` watches for silence."""
 
     def __init__(
         self, context, message_type: type, topic: str, callback: Callable[[Any], object], depth: int = 10,
@@ -118,8 +116,7 @@ def _described(info) -> str:
 class JointListener:
     """Keeps the latest `positions` (m, rad) of all joints by their names; several publishers may each send a part of
     them. `watchdog`, if there is one, watches for the topic's silence, if the robot has planned joints; `messages`
-    counts what came.
-    """
+    counts what came."""
 
     def __init__(self, context, watchdog=None, profile: RobotProfile | None = None):
         from sensor_msgs.msg import JointState

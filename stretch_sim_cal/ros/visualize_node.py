@@ -7,6 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from geometry_msgs.msg import PolygonStamped
+from sensor_msgs.msg import PointCloud2
+from std_msgs.msg import Bool, Float32
+from std_srvs.srv import Trigger
+from visualization_msgs.msg import MarkerArray
 
 from stretch_sim_cal.calibration.body import SETTINGS_NAME
 from stretch_sim_cal.calibration.body.model import description_hash, load_body_shape_model, robot_identity
@@ -14,11 +19,12 @@ from stretch_sim_cal.calibration.body.settings import find_settings, own_setting
 from stretch_sim_cal.calibration.zones import Zones, ZoneSettings
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.shapes import circumscribed_polygon
+from stretch_sim_cal.recording.pairing import CloudSet
 from stretch_sim_cal.robot.description import parse_urdf
 from stretch_sim_cal.robot.profile import profile_called
 from stretch_sim_cal.ros.calibration_in_use import CalibrationWatch, placement, warn_without_broadcast, xyz
 from stretch_sim_cal.ros.frame_listener import FrameListener
-from stretch_sim_cal.ros.lidar_clouds import CloudSet
+from stretch_sim_cal.ros.messages import cloud_message, marker_array, polygon, zone_markers
 from stretch_sim_cal.ros.node_commands import VISUALIZE, VISUALIZE_BODY_SHAPE, ZONE_OPTIONS
 from stretch_sim_cal.ros.options import Option, declare, follow_changes
 from stretch_sim_cal.ros.robot_context import RobotContext
@@ -37,8 +43,6 @@ class Visualizer:
     """Parameters that may change, a calibration that places the clouds, and publishers of parts of them by `topics`."""
 
     def __init__(self, context: RobotContext, options: Sequence[Option], topics: Mapping[str, str]):
-        from sensor_msgs.msg import PointCloud2
-
         self._context, self._options = context, context.options
         self._clouds = {name: context.node.create_publisher(PointCloud2, topic, 2) for name, topic in topics.items()}
         self._view = opened(self._options)
@@ -72,8 +76,6 @@ class Visualizer:
 
     def _publish(self, records: np.ndarray, parts: Mapping[str, np.ndarray], stamp: int) -> None:
         """Publish all records and the `parts`, masks by name, of them."""
-        from stretch_sim_cal.ros.messages import cloud_message
-
         for name, publisher in self._clouds.items():
             if publisher.get_subscription_count():
                 own = records[parts[name]] if name in parts else records
@@ -109,7 +111,12 @@ class BodyShapeVisualizer(Visualizer):
         self._warn_of_other_heights()
         super().__init__(context, VISUALIZE_BODY_SHAPE.options, BODY_TOPICS)
         self._profile = profile_called(context.options.robot)
-        self._make_publishers()
+        create = context.node.create_publisher
+        self._markers, self._outline = (
+            create(MarkerArray, "obstacle_markers", 2),
+            create(PolygonStamped, "body_outline", 2),
+        )
+        self._occupied, self._distance = create(Bool, "stop_zone_occupied", 2), create(Float32, "stop_zone_distance", 2)
         self._joints = JointListener(context, self._watchdog, self._profile)
         self._compared, self._draws, self._drawn, self._outside = False, 0, (), []
         self._offer_to_save()
@@ -131,8 +138,6 @@ class BodyShapeVisualizer(Visualizer):
         return ZoneSettings(**{option.name: getattr(self._options, option.name) for option in ZONE_OPTIONS})
 
     def _offer_to_save(self) -> None:
-        from std_srvs.srv import Trigger
-
         target = own_settings_path() if self._options.settings == SETTINGS_NAME else self._settings_path
 
         def save(_request: Trigger.Request, _response: Trigger.Response) -> Trigger.Response:
@@ -169,17 +174,6 @@ class BodyShapeVisualizer(Visualizer):
         for mismatch in self._model.mismatches(robot_identity()["tool_id"], here):
             self._context.log.warning(mismatch)
 
-    def _make_publishers(self) -> None:
-        from geometry_msgs.msg import PolygonStamped
-        from std_msgs.msg import Bool, Float32
-        from visualization_msgs.msg import MarkerArray
-
-        create = self._context.node.create_publisher
-        self._markers = create(MarkerArray, "obstacle_markers", 2)
-        self._outline = create(PolygonStamped, "body_outline", 2)
-        self._occupied = create(Bool, "stop_zone_occupied", 2)
-        self._distance = create(Float32, "stop_zone_distance", 2)
-
     def zones(self) -> Zones | None:
         """Return the zones at the arm's pose, None while that is unknown, by the last valid parameters."""
         model, joints = self._model, self._joints.commanded
@@ -192,8 +186,6 @@ class BodyShapeVisualizer(Visualizer):
         return Zones.around(model.shape_for(joints), self._settings)
 
     def _draw(self) -> None:
-        from stretch_sim_cal.ros.messages import marker_array, polygon, zone_markers
-
         self._warn_of_another_robot()
         zones, frame, self._draws = self.zones(), self._placement.frame, self._draws + 1
         if zones is None:
@@ -218,8 +210,6 @@ class BodyShapeVisualizer(Visualizer):
         self._outside = outside
 
     def _sort(self, seen: CloudSet) -> None:
-        from std_msgs.msg import Bool, Float32
-
         zones = self.zones()
         if zones is None or not self._wanted(self._occupied, self._distance):
             return

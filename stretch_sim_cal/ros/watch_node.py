@@ -19,11 +19,12 @@ from stretch_sim_cal.calibration.verification import reestimate
 from stretch_sim_cal.calibration.watch import CHANGED, BlockState, DriftMonitor, Measurement, NoticedChange, Panorama
 from stretch_sim_cal.command import one_line
 from stretch_sim_cal.errors import InputError, Refused, RunFailure
+from stretch_sim_cal.recording.pairing import CloudSet
 from stretch_sim_cal.robot.description import parse_urdf
 from stretch_sim_cal.robot.profile import profile_called
 from stretch_sim_cal.ros.calibration_in_use import usable_calibration
 from stretch_sim_cal.ros.frame_listener import FrameListener
-from stretch_sim_cal.ros.lidar_clouds import CloudSet, described_poses
+from stretch_sim_cal.ros.lidar_clouds import described_poses
 from stretch_sim_cal.ros.robot_context import RobotContext
 from stretch_sim_cal.ros.subscription import JointListener
 from stretch_sim_cal.sensor.sensor import sensors_called

@@ -29,13 +29,11 @@ class _Watched:
 
 
 class Watchdog:
-    """Counts the seconds that each watched thing has been silent, while the node was listening.
-
-    A silence is named by what is missing: "no messages on /lidar_points_left". `warn` is called once per silence after
-    `WARN_AFTER` s, `timeout` s of silence (which may be infinite) raise `RunFailure`; both sentences carry what the
-    silence's own `diagnose` finds. `simulated` gives the simulated time in s, if the node runs in it; `now` is the
-    steady clock (replaced in tests).
-    """
+    """Counts the seconds that each watched thing has been silent, while the node was listening. A silence is named by
+    what is missing: "no messages on /lidar_points_left". `warn` is called once per silence after `WARN_AFTER` s,
+    `timeout` s of silence (which may be infinite) raise `RunFailure`; both sentences carry what the silence's own
+    `diagnose` finds. `simulated` gives the simulated time in s, if the node runs in it; `now` is the steady clock
+    (replaced in tests)."""
 
     def __init__(
         self, timeout: float, warn: Callable[[str], object], now: Callable[[], float] = time.monotonic,

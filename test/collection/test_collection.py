@@ -27,7 +27,8 @@ def plan_of(is_free=lambda pose: True, is_touching=lambda pose: False, **options
     def outright(poses):
         return [not is_touching(pose) for pose in poses]
 
-    return plan_collection(START, GRIDS, SPEEDS, free, lambda pose: "a wall", MARGIN, outright=outright, **options)
+    profile = stretch_profile()
+    return plan_collection(START, GRIDS, SPEEDS, free, lambda pose: "a wall", MARGIN, outright, profile, **options)
 
 
 def finely(tour):
@@ -92,7 +93,7 @@ def test_a_robot_that_stands_within_the_margin_may_leave_and_one_that_touches_or
 
 def test_samples_leave_no_gap_wider_than_the_margin_covers():
     a, b = (0.0,) * 5, (0.0, 0.0, 1.0, 0.0, 0.0)
-    poses = [a, *samples_between(a, b, 0.01), b]
+    poses = [a, *samples_between(a, b, 0.01, stretch_profile()), b]
     assert np.diff([pose[2] for pose in poses]).max() * 0.5 <= 2 * 0.01 + 1e-9
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from stretch_sim_cal.calibration.wheel_odometry import DrivingSettings
-from stretch_sim_cal.collection.drive_plan import Course, DriveSettings, DrivingBody, Known, plan_drive
+from stretch_sim_cal.collection.drive_plan import Course, DrivingBody, Known, plan_drive
 from stretch_sim_cal.errors import Refused
 from stretch_sim_cal.geometry.transforms import from_xyz_rpy
 
@@ -24,7 +24,7 @@ SMALL = box((-0.7, -0.7, 0.0), (0.7, 0.7, 1.5))
 
 
 def plan_in(points, strafes=True, **settings):
-    return plan_drive(CYLINDER, points, strafes, DriveSettings(**settings))
+    return plan_drive(CYLINDER, points, strafes, **settings)
 
 
 def headings(plan):

@@ -1,9 +1,8 @@
 """What the robot's drivers publish, from a room of boxes, by a thread of the test; any fault can be set."""
 
-import contextlib
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -99,27 +98,7 @@ def edge_transform(parent: str, child: str) -> np.ndarray:
     return next((NOMINAL[side] for side in SIDES if side in child), np.eye(4))
 
 
-@contextlib.contextmanager
-def running(drivers: Drivers, domain: int) -> Iterator[None]:
-    """Publish from a thread of this process in a ROS domain, until the end of the context."""
-    import rclpy
-    from rclpy.context import Context
-
-    context, stop = Context(), threading.Event()
-    rclpy.init(context=context, domain_id=domain)
-    node = rclpy.create_node("fake_drivers", context=context)
-    thread = threading.Thread(target=_publisher(drivers, node), args=(stop,))
-    thread.start()
-    try:
-        yield
-    finally:
-        stop.set()
-        thread.join()
-        node.destroy_node()
-        context.try_shutdown()
-
-
-def _publisher(drivers: Drivers, node) -> Callable[[threading.Event], None]:
+def publisher(drivers: Drivers, node) -> Callable[[threading.Event], None]:
     """Make the publishers, send what is latched, and return what sends the rest until an event is set."""
     from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
     from sensor_msgs.msg import PointCloud2

@@ -74,10 +74,8 @@ class RobotClient:
         return seconds(self.take(Clock, "/clock")[0].clock)
 
     def _meet(self, node: str = DRIVER) -> None:
-        """Return when a node, by default the driver, knows all of this one: what is asked before that is lost.
-
-        It comes to know a node's parts in the order in which they were made, so what answers the last one knows all.
-        """
+        """Return when a node, by default the driver, knows all of this one: what is asked before that is lost. It comes
+        to know a node's parts in the order in which they were made, so what answers the last one knows all."""
         client = self.node.create_client(GetParameters, f"/{node}/get_parameters")
         self.spin_until(client.service_is_ready, f"parameters of {node}")
         asked: list = []

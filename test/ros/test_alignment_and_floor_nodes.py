@@ -32,7 +32,7 @@ def aligned(tmp_path_factory):
     with own_domain() as domain:
         graph = Graph(domain, tmp_path_factory.mktemp("aligned"))
         with graph.drivers(
-            frame_ids={"left": old[0], "right": old[1]}, tf=[["base_link", name] for name in old], tf_latched=False,
+            frame_ids={"left": old[0], "right": old[1]}, tf=[("base_link", name) for name in old], tf_latched=False,
             empty=["left"], invalid_share=0.2,
         ):  # fmt: skip
             return graph, graph.call("ros_align_dual_lidar", *SAMPLES)
