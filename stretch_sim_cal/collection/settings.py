@@ -12,7 +12,7 @@ from stretch_sim_cal.calibration.body.settings import SWEEP_NUMBERS, find_settin
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.robot.model import Limit
 from stretch_sim_cal.robot.profile import RobotProfile, stretch_profile
-from stretch_sim_cal.validate import entries, mapping, number
+from stretch_sim_cal.validate import entries, number, numbers_by_key
 
 MAX_VALUES = 200
 LIMIT_TOLERANCE = 1e-9
@@ -96,10 +96,8 @@ def parse_grid(text: str, where: str) -> list[float] | dict[str, float]:
 
 def _grid_values(grid: Any, limit: Limit, where: str) -> tuple[float, ...]:
     if isinstance(grid, dict):
-        mapping(grid, {"count", "from", "to"}, where)
-        count = number(grid.get("count"), f"{where}: count", 1, MAX_VALUES)
-        low = number(grid.get("from", limit.lower), f"{where}: from")
-        high = number(grid.get("to", limit.upper), f"{where}: to")
+        ends = {"from": (-math.inf, math.inf, limit.lower), "to": (-math.inf, math.inf, limit.upper)}
+        count, low, high = numbers_by_key(grid, where, count=(1, MAX_VALUES), **ends).values()
         # Rounded, so that equal grid points are equal in files; a limit that this oversteps is put back below.
         values = [round(float(value), 9) for value in np.linspace(low, high, int(count))]
     elif isinstance(grid, list) and grid:

@@ -44,8 +44,7 @@ from stretch_sim_cal.ros.broadcast_node import calibrated_frames
 from stretch_sim_cal.ros.captures import CalibratedPoses, Capture, captured
 from stretch_sim_cal.ros.drive_node import Solve, course_of, known_of, planned
 from stretch_sim_cal.ros.frame_listener import FrameListener
-from stretch_sim_cal.ros.lidar_clouds import lidars_of
-from stretch_sim_cal.ros.live_robot import LiveRobot
+from stretch_sim_cal.ros.lidar_clouds import LiveRobot, lidars_of
 from stretch_sim_cal.ros.node_commands import NODE_COMMANDS
 from stretch_sim_cal.ros.options import option_values
 from stretch_sim_cal.ros.simulator_node import write_truth

@@ -178,9 +178,8 @@ class ArmMotion:
             if not self._sent.done():  # a goal that has not been answered may reach the driver after that call
                 stopped = self._cancel(deadline)
         self._sent = None
-        self._context.log.warning(
-            "the arm was stopped" if stopped else "the driver did not confirm that the arm stopped"
-        )
+        said = "the arm was stopped" if stopped else "the driver did not confirm that the arm stopped"
+        self._context.log.warning(said)
 
     def _cancel(self, deadline: float) -> bool:
         """Cancel the goal under way, as soon as it is answered; return whether the driver says that it is over."""

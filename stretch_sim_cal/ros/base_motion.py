@@ -185,9 +185,8 @@ class BaseMotion:
             self._let_pass(lambda left: self._context.executor.spin_once(timeout_sec=left))
             stopped = self._odometer.stands and self._odometer.stamp > began + SETTLE
         self._commanded = False
-        self._context.log.warning(
-            "the base was stopped" if stopped else "odometry does not confirm that the base stopped"
-        )
+        said = "the base was stopped" if stopped else "odometry does not confirm that the base stopped"
+        self._context.log.warning(said)
 
     def _left(self, target: np.ndarray, turns: bool) -> np.ndarray:
         """Return the rest of the motion, (3,), in base_footprint: of a turn its angle only, of a way as far as the base

@@ -58,9 +58,9 @@ class Broadcaster:
 
     def _wanted(self) -> dict[tuple[str, str], np.ndarray]:
         options, file = self._options, self._calibration.file
-        left, tree = options.left_lidar_frame, self._frames.tree
+        left = options.left_lidar_frame
         # An older robot has another name for the frame.
-        frames = calibrated_frames(file, options, tree.resolve(left) if tree.known(left) else left)
+        frames = calibrated_frames(file, options, self._frames.tree.known(left) or left)
         if file.footprint_from_base is not None and self._footprint_is_free():
             frames[options.base_link_frame, options.footprint_frame] = inverse(file.footprint_from_base)
         return frames

@@ -39,8 +39,7 @@ from stretch_sim_cal.recording.stations import RecordedStation
 from stretch_sim_cal.robot.profile import profile_called
 from stretch_sim_cal.ros.collect_node import collect
 from stretch_sim_cal.ros.drive_node import check_asked
-from stretch_sim_cal.ros.lidar_clouds import lidars_of
-from stretch_sim_cal.ros.live_robot import LiveRobot
+from stretch_sim_cal.ros.lidar_clouds import LiveRobot, lidars_of
 from stretch_sim_cal.ros.node_commands import ALIGN, MODES, PUBLISHED_FIT
 from stretch_sim_cal.ros.options import either
 from stretch_sim_cal.ros.robot_context import RobotContext

@@ -30,8 +30,7 @@ from stretch_sim_cal.recording.stations import SCAN, SETTLE, RecordedStation, Sc
 from stretch_sim_cal.recording.topics import DESCRIPTION_TOPIC, TF_TYPE
 from stretch_sim_cal.ros.base_motion import BaseMotion, Odometer, Speeds
 from stretch_sim_cal.ros.captures import STALE
-from stretch_sim_cal.ros.lidar_clouds import LidarClouds
-from stretch_sim_cal.ros.live_robot import LiveRobot
+from stretch_sim_cal.ros.lidar_clouds import LidarClouds, LiveRobot
 from stretch_sim_cal.ros.node_main import NodeContext
 from stretch_sim_cal.ros.permission import ask, check_can_ask, check_driver
 from stretch_sim_cal.ros.watchdog import Patience

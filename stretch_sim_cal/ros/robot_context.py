@@ -15,8 +15,7 @@ from stretch_sim_cal.ros.arm_motion import ArmMotion, ArmState
 from stretch_sim_cal.ros.captures import Captures
 from stretch_sim_cal.ros.drive_node import Solve, drive
 from stretch_sim_cal.ros.frame_listener import FrameListener
-from stretch_sim_cal.ros.lidar_clouds import LidarClouds, lidars_of
-from stretch_sim_cal.ros.live_robot import LiveRobot
+from stretch_sim_cal.ros.lidar_clouds import LidarClouds, LiveRobot, lidars_of
 from stretch_sim_cal.ros.node_main import NodeContext
 from stretch_sim_cal.ros.permission import check_driver
 from stretch_sim_cal.ros.subscription import JointListener

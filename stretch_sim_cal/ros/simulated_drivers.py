@@ -92,24 +92,18 @@ class Publisher:
 
 
 class RobotState:
-    """Publishes /robot_description and /tf_static once, /joint_states and /tf whenever `publish` is called.
+    """Publishes /robot_description and /tf_static at once, /joint_states and /tf whenever `publish` is called.
     `description` is the URDF text that the robot publishes, with the lidars at their nominal poses; `create` makes a
     `Publisher`."""
 
     def __init__(self, create: Callable[..., Publisher], description: str):
-        self._description = String(data=description)
         self._model = parse_urdf(description)
-        self._description_publisher = create(String, DESCRIPTION_TOPIC, depth=1, latched=True)
-        self._static = create(TFMessage, "/tf_static", depth=1, latched=True)
-        self._moving = create(TFMessage, "/tf", depth=100, rate=STATE_RATE)
-        self._joint_states = create(JointState, JOINT_STATES, rate=STATE_RATE)
-
-    def publish_once(self, stamp: int) -> None:
-        """Publish what never changes, at simulated time `stamp` in ns."""
         fixed = [joint for joint in self._model.joints.values() if joint.variables == 0]
         transforms = {(joint.parent, joint.child): joint.parent_from_joint for joint in fixed}
-        self._description_publisher.publish(self._description, stamp)
-        self._static.publish(transforms_message(transforms, stamp), stamp)
+        create(String, DESCRIPTION_TOPIC, depth=1, latched=True).publish(String(data=description), 0)
+        create(TFMessage, "/tf_static", depth=1, latched=True).publish(transforms_message(transforms, 0), 0)
+        self._moving = create(TFMessage, "/tf", depth=100, rate=STATE_RATE)
+        self._joint_states = create(JointState, JOINT_STATES, rate=STATE_RATE)
 
     def publish(
         self, positions: Mapping[str, float], velocities: Mapping[str, float], stamp: int,

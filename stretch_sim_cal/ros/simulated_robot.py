@@ -261,7 +261,6 @@ class SimulatedRobot:
         simulation.joints.stick(faults.stuck)
         self._push = faults.push  # the tick at which it is due
         self._now = 0
-        self._robot.publish_once(self._now)
         self._publish()
 
     @property
