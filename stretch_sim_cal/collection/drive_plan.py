@@ -1,10 +1,8 @@
 """A short drive for calibration, turns in place and straight ways, within the space that the lidars see free, and when
-it ends.
-
-Lengths in m, angles in rad; points and ways are in base_footprint where the robot stands at the beginning. The robot is
-a disc about the axis it turns about. Obstacles that no lidar sees (below `FLOOR_WITHIN`, occluded, beside the robot
-below a lidar's horizon) are not detected: this is not a safety function, and does not replace the hand at the run-stop.
-"""
+it ends. Lengths in m, angles in rad; points and ways are in base_footprint where the robot stands at the beginning. The
+robot is a disc about the axis it turns about. Obstacles that no lidar sees (below `FLOOR_WITHIN`, occluded, beside the
+robot below a lidar's horizon) are not detected: this is not a safety function, and does not replace the hand at the
+run-stop."""
 
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence

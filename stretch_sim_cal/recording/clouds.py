@@ -1,8 +1,6 @@
 """The byte layout of `sensor_msgs/PointCloud2`: from messages of any layout to arrays, and back to the driver's own.
-
 Knows no ROS: a message is anything with the attributes of `sensor_msgs/PointCloud2`, so one of rclpy serves as well as
-one that `rosbags` read from a recording.
-"""
+one that `rosbags` read from a recording."""
 
 import array
 import sys

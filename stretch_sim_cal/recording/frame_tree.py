@@ -1,8 +1,6 @@
-"""The tree of frames of /tf, /tf_static or a description, and checks of the frame of a cloud.
-
-The latest transform of each frame is kept and no history: every chain the calibration asks for is rigid (both lidars
-sit on the head, which is fixed to the base), so there is nothing to interpolate in time.
-"""
+"""The tree of frames of /tf, /tf_static or a description, and checks of the frame of a cloud. The latest transform of
+each frame is kept and no history: every chain the calibration asks for is rigid (both lidars sit on the head, which is
+fixed to the base), so there is nothing to interpolate in time."""
 
 import difflib
 import math

@@ -1,8 +1,6 @@
 """The joints of /joint_states, and the arm poses in a recording: the stretches of time in which all joints stand still,
-and the returns scanned within them.
-
-Joint states and clouds are compared by the stamps in their headers, as on the robot.
-"""
+and the returns scanned within them. Joint states and clouds are compared by the stamps in their headers, as on the
+robot."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
-"""Stamps, and streams of stamped items of any number of lidars, of which sets of one time are made by them.
-
-Lidars are synchronised only to within tens of milliseconds, so scans are matched by their stamps, within a bound.
-"""
+"""Stamps, and streams of stamped items of any number of lidars, of which sets of one time are made by them. Lidars are
+synchronised only to within tens of milliseconds, so scans are matched by their stamps, within a bound."""
 
 from collections import deque
 from collections.abc import Iterator, Sequence

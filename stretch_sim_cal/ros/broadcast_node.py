@@ -1,10 +1,7 @@
-"""`ros_broadcast_calibration`: the calibration as frames in TF.
-
-It publishes `base_link` -> `floor_plane`, `lidar_left_link` -> `lidar_right_calibrated`, likewise
-`lidar_NAME_calibrated` for each lidar beyond two, and, if the file has mounts, `base_link` -> `lidar_left_calibrated`.
-The frames of the robot's own description stay its own: `base_link` -> `base_footprint` is added only if nobody else
-publishes that frame.
-"""
+"""`ros_broadcast_calibration`: the calibration as frames in TF. It publishes `base_link` -> `floor_plane`,
+`lidar_left_link` -> `lidar_right_calibrated`, likewise `lidar_NAME_calibrated` for each lidar beyond two, and, if the
+file has mounts, `base_link` -> `lidar_left_calibrated`. The frames of the robot's own description stay its own:
+`base_link` -> `base_footprint` is added only if nobody else publishes that frame."""
 
 import time
 from typing import Any

@@ -1,10 +1,7 @@
 """The nodes that calibrate the lidars: `ros_align_dual_lidar`, `ros_find_floor_calibration`,
 `ros_calibrate_lidar_mounts [DIR]` and `ros_calibrate_by_driving [DIR]`. Each collects, solves, and ends with the result
-in words or JSON and the files written, or with every reason why not.
-
-Beside the calibration file, calibrated joints are recorded in the robot's own stretch_calibration_values.yaml, from
-which its description is made.
-"""
+in words or JSON and the files written, or with every reason why not. Beside the calibration file, calibrated joints are
+recorded in the robot's own stretch_calibration_values.yaml, from which its description is made."""
 
 import argparse
 import contextlib

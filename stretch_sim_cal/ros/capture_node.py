@@ -7,7 +7,7 @@ import numpy as np
 
 from stretch_sim_cal.files import write_atomic
 from stretch_sim_cal.recording.dataset import cloud_name
-from stretch_sim_cal.ros.lidar_clouds import depth_for, with_right
+from stretch_sim_cal.ros.lidar_clouds import LiveRobot, depth_for, with_right
 from stretch_sim_cal.ros.node_commands import VERIFY
 from stretch_sim_cal.ros.node_main import NodeContext, in_node
 from stretch_sim_cal.ros.robot_context import RobotContext
@@ -35,13 +35,10 @@ def live_clouds(
 
     def listen(node: NodeContext):
         context = RobotContext.of(node)
-        options, frames = context.options, context.frames()
-        watchdog = context.watchdog(options.timeout)
-        (base_from_left,) = frames.wait_for((options.base_link_frame, options.left_lidar_frame), watchdog=watchdog)
-        sets = context.clouds(options, watchdog, depth=depth_for(count))
-        taken = [each.clouds for each in sets.take(count, "verifying")]
-        context.log.info(sets.summary())
-        footprint_from_base = frames.footprint_from(options.base_link_frame, options.footprint_frame)
-        return taken, base_from_left, footprint_from_base, frames.description
+        robot, options = LiveRobot(context), context.options
+        base_and_left = (options.base_link_frame, options.left_lidar_frame)
+        (base_from_left,) = robot.frames.wait_for(base_and_left, watchdog=robot.watchdog)
+        return list(robot.clouds("verifying")), base_from_left, robot.footprint_from_base, robot.description
 
+    given = {"num_samples": count, **given}
     return in_node(VERIFY, listen, [f"--{name}={value}" for name, value in given.items() if value is not None])

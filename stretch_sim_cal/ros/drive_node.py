@@ -1,9 +1,6 @@
 """The drive of `ros_calibrate_by_driving [DIR]`: turns and straight ways with stops, and the clouds of each stop as a
-recording that `stretch-sim-cal calibrate DIR --drive` reads, too.
-
-Checks, plan, question, then stop by stop drive, stand and scan, until enough is known. While the robot moves every scan
-is searched for obstacles.
-"""
+recording that `stretch-sim-cal calibrate DIR --drive` reads, too. Checks, plan, question, then stop by stop drive,
+stand and scan, until enough is known. While the robot moves every scan is searched for obstacles."""
 
 import contextlib
 import functools

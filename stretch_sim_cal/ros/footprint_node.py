@@ -1,8 +1,5 @@
 """`ros_publish_footprint [FILE]`: the fitted body shape as Nav2's footprint, and its stop zone for Nav2's collision
-monitor; both follow the arm.
-
-config/nav2/body_shape.yaml has the parameters of Nav2's side.
-"""
+monitor; both follow the arm. config/nav2/body_shape.yaml has the parameters of Nav2's side."""
 
 import time
 from pathlib import Path

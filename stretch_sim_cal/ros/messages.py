@@ -1,7 +1,5 @@
 """Messages made of arrays and numbers: those of the robot's drivers, and markers of outlines in the plane for RViz.
-
-Lengths in m; stamps in ns. Markers are in one frame and stamp, which `marker_array` sets on all at the end.
-"""
+Lengths in m; stamps in ns. Markers are in one frame and stamp, which `marker_array` sets on all at the end."""
 
 from collections.abc import Mapping, Sequence
 

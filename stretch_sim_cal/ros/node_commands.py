@@ -1,7 +1,5 @@
-"""The command lines of all nodes: what each says of itself, and its parameters.
-
-Declared apart from the nodes, so that `--help` and typing errors answer before numpy and ROS are imported.
-"""
+"""The command lines of all nodes: what each says of itself, and its parameters. Declared apart from the nodes, so that
+`--help` and typing errors answer before numpy and ROS are imported."""
 
 from pathlib import Path
 
@@ -348,7 +346,8 @@ NODES = (ALIGN, FLOOR, BROADCAST, MOUNTS, DRIVE, COLLECT, CAPTURE, VISUALIZE, VI
 NODE_COMMANDS = {each.executable: each for each in (*NODES, SIMULATOR)}
 VERIFY = NodeCommand(
     "stretch-sim-cal verify", "Listen to all lidars.", "stretch-sim-cal verify",
-    options=(*CLOUD_OPTIONS, FOOTPRINT_OPTION, TIMEOUT_OPTION), name="verify_calibration",
+    options=(*CLOUD_OPTIONS, FOOTPRINT_OPTION, Option("num_samples", 10, "pairs of clouds to use"), TIMEOUT_OPTION),
+    name="verify_calibration",
 )  # fmt: skip
 LIVE = NodeCommand(
     "stretch-sim-cal doctor", "Listen to the robot's drivers.", "stretch-sim-cal doctor --live",

@@ -1,9 +1,6 @@
-"""One way to start and end any node: arguments, parameters, signals and exit codes.
-
-A node that ends by itself exits 130 on Ctrl-C (SIGINT), 143 on SIGTERM and 129 on SIGHUP (its terminal is closed); an
-`endless` one exits 0 on all of them, since that is its normal end. Imports of rclpy wait until the arguments are known
-to be good.
-"""
+"""One way to start and end any node: arguments, parameters, signals and exit codes. A node that ends by itself exits
+130 on Ctrl-C (SIGINT), 143 on SIGTERM and 129 on SIGHUP (its terminal is closed); an `endless` one exits 0 on all of
+them, since that is its normal end. Imports of rclpy wait until the arguments are known to be good."""
 
 import argparse
 import contextlib

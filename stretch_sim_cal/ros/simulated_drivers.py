@@ -1,10 +1,7 @@
 """The messages of the simulated robot's drivers, to DDS and into a recording: description, joints and frames, all
-lidars' clouds, and the base, which takes twists and publishes its wheels' odometry.
-
-A cloud is stamped with the simulated time at which its scan begins. A stamped twist counts from its stamp on, one
-without from when it comes: the motion of a robot that is driven by stamped twists, sent before they are due, does not
-depend on the machine's load.
-"""
+lidars' clouds, and the base, which takes twists and publishes its wheels' odometry. A cloud is stamped with the
+simulated time at which its scan begins. A stamped twist counts from its stamp on, one without from when it comes: the
+motion of a robot that is driven by stamped twists, sent before they are due, does not depend on the machine's load."""
 
 import math
 import time

@@ -1,9 +1,7 @@
 """Subscriptions whose quality of service follows the publishers that are there, the reason why a topic is silent, and
-the joints of /joint_states.
-
-A fixed profile is deaf to some driver: a reliable subscription never hears a best-effort publisher, a best-effort one
-loses big clouds of a reliable publisher, a latched (transient local) one never hears a volatile publisher.
-"""
+the joints of /joint_states. A fixed profile is deaf to some driver: a reliable subscription never hears a best-effort
+publisher, a best-effort one loses big clouds of a reliable publisher, a latched (transient local) one never hears a
+volatile publisher."""
 
 import math
 from collections.abc import Callable

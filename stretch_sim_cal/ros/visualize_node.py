@@ -1,6 +1,5 @@
 """All clouds as one by the calibration, for RViz: `ros_visualize_calibration` shows what of them is floor,
-`ros_visualize_body_shape_calibration FILE` the body shape and its zones at the robot's present pose.
-"""
+`ros_visualize_body_shape_calibration FILE` the body shape and its zones at the robot's present pose."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence

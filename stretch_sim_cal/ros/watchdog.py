@@ -1,8 +1,6 @@
-"""Watchdogs that name silent topics, and give up after a while; and progress while data is collected.
-
-Liveness is measured with the steady clock: it must work also if /clock stands still. In simulated time a silence counts
-no longer than simulated time has passed: a slow simulator is not silent, one whose clock stands still for long is.
-"""
+"""Watchdogs that name silent topics, and give up after a while; and progress while data is collected. Liveness is
+measured with the steady clock: it must work also if /clock stands still. In simulated time a silence counts no longer
+than simulated time has passed: a slow simulator is not silent, one whose clock stands still for long is."""
 
 import contextlib
 import math

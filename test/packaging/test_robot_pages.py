@@ -1,9 +1,7 @@
 """The pages for a robot: the commands of "Calibrating the robot" take what is printed behind them, those of "Your own
-robot in fifteen minutes" work as printed.
-
-The first block there fetches a description from the package index; here a small robot of the same kind, as a CAD export
-would have it (frames anyhow, no footprint, a telescope of several joints), takes its place under its name.
-"""
+robot in fifteen minutes" work as printed. The first block there fetches a description from the package index; here a
+small robot of the same kind, as a CAD export would have it (frames anyhow, no footprint, a telescope of several
+joints), takes its place under its name."""
 
 import argparse
 import json
