@@ -85,19 +85,12 @@ def layout(dtype: np.dtype = POINT_DTYPE) -> list[FieldLayout]:
 def cloud_attributes(scan: np.ndarray) -> dict[str, Any]:
     """Return the attributes of a message for a structured array of points (N,), but for `header`, `fields` and `data`;
     it is dense if no point marks a miss."""
-    size = scan.dtype.itemsize
+    size, orders = scan.dtype.itemsize, {scan.dtype[name].base.byteorder for name in scan.dtype.names} - {"|"}
+    big_endian = sys.byteorder == "big" if orders == {"="} else orders == {">"}
     return {
-        "height": 1, "width": len(scan), "is_bigendian": is_big_endian(scan.dtype), "point_step": size,
+        "height": 1, "width": len(scan), "is_bigendian": big_endian, "point_step": size,
         "row_step": size * len(scan), "is_dense": is_dense(scan),
     }  # fmt: skip
-
-
-def is_big_endian(dtype: np.dtype = POINT_DTYPE) -> bool:
-    """Return whether the fields of a structured `dtype` are stored most significant byte first."""
-    orders = {dtype[name].base.byteorder for name in dtype.names} - {"|"}
-    if orders == {"="}:
-        return sys.byteorder == "big"
-    return orders == {">"}
 
 
 def records_from_message(message: Any) -> np.ndarray:

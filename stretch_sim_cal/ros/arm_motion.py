@@ -163,8 +163,12 @@ class ArmMotion:
         outcome = result.result().result
         if outcome.error_code != self._action.Result.SUCCESSFUL:
             raise RunFailure(f"the driver aborted the move to {there}: {outcome.error_string or outcome.error_code}")
-        arrived = f"the driver reports that the arm arrived at {there}, but by /joint_states it is off by "
-        self._wait(lambda: not self._missing(target), lambda: arrived + self._gaps(target), ros=PATIENCE)
+
+        def not_there() -> str:
+            missing = ", ".join(f"{joint} by {gap:+.3g}" for joint, gap in self._missing(target).items())
+            return f"the driver reports that the arm arrived at {there}, but by /joint_states it is off by {missing}"
+
+        self._wait(lambda: not self._missing(target), not_there, ros=PATIENCE)
 
     def stop(self) -> None:
         """Cancel what is under way and wait for the driver's word that it is; else call its stop service. Works also
@@ -210,9 +214,6 @@ class ArmMotion:
         here = self._state.arm
         gaps = {joint: value - here[joint] for joint, value in zip(self._profile.planned_names, target, strict=False)}
         return {joint: gap for joint, gap in gaps.items() if abs(gap) > share * self._arrived[joint]}
-
-    def _gaps(self, target: Pose) -> str:
-        return ", ".join(f"{joint} by {gap:+.3g}" for joint, gap in self._missing(target).items())
 
     def _wait(self, condition, complaint, ros: float = 0.0, wall: float = PATIENCE) -> None:
         """Spin until `condition`. Raises `RunFailure` after at least so many s of ROS time and of wall time."""

@@ -19,7 +19,6 @@ from stretch_sim_cal.sensor.points import returns_of
 
 LOOK_EVERY = 1.0  # s
 CALIBRATE = "run ros_align_dual_lidar, then ros_find_floor_calibration"
-BROADCAST_GRACE = 3.0  # s of wall time in which the broadcaster's frame should have been heard
 DISPLAY_DTYPE = np.dtype([("x", "<f4"), ("y", "<f4"), ("z", "<f4"), ("intensity", "<f4"), ("lidar", "<f4")])
 
 
@@ -124,9 +123,3 @@ def placement(options, calibration: CalibrationWatch, frames: FrameListener) -> 
 
 def xyz(records: np.ndarray) -> np.ndarray:
     return np.stack([records["x"], records["y"], records["z"]], axis=1)
-
-
-def warn_without_broadcast(context, frames: FrameListener, frame: str) -> None:
-    """Warn if TF does not have `frame` a while after the start: RViz would show nothing."""
-    if not context.spin_until(lambda: frames.tree.known(frame), timeout=BROADCAST_GRACE):
-        context.log.warning(f"frame '{frame}' is not in TF, so RViz shows nothing; run ros_broadcast_calibration")

@@ -35,10 +35,10 @@ from stretch_sim_cal.recording.dataset import read_dataset
 from stretch_sim_cal.recording.stations import RecordedStation
 from stretch_sim_cal.robot.profile import profile_called
 from stretch_sim_cal.ros.collect_node import collect
-from stretch_sim_cal.ros.drive_node import check_asked
 from stretch_sim_cal.ros.lidar_clouds import LiveRobot, lidars_of
 from stretch_sim_cal.ros.node_commands import ALIGN, MODES, PUBLISHED_FIT
 from stretch_sim_cal.ros.options import either
+from stretch_sim_cal.ros.permission import check_can_ask
 from stretch_sim_cal.ros.robot_context import RobotContext
 from stretch_sim_cal.sensor.sensor import sensors_called
 
@@ -272,7 +272,9 @@ def calibrate_by_driving(context: RobotContext) -> int:
         return files.roll_back()
     CalibrationFile.load_or_empty(files.path)  # one that cannot be updated shows now
     directory = arguments.directory or Path(f"drive_{datetime.datetime.now():%Y%m%d_%H%M%S}")
-    check_asked(arguments, directory)
+    check_can_ask(arguments, "the robot")
+    if directory.exists():
+        raise InputError(f"{directory}: exists already; a drive cannot be continued, name another folder")
     _ = profile.driven_base  # a robot that does not drive shows before anything is waited for
     robot = LiveRobot(context)
     described = robot.described

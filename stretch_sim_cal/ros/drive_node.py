@@ -18,7 +18,7 @@ from stretch_sim_cal.calibration.wheel_odometry import DrivingSettings
 from stretch_sim_cal.collection import drive_plan
 from stretch_sim_cal.collection.drive_plan import Course, DrivePlan, DrivingBody, Ending, Known, Stop
 from stretch_sim_cal.collection.plan import duration
-from stretch_sim_cal.errors import InputError, Refused, RunFailure
+from stretch_sim_cal.errors import Refused, RunFailure
 from stretch_sim_cal.recording import stations
 from stretch_sim_cal.recording.clouds import CLOUD_TYPE
 from stretch_sim_cal.recording.pairing import CloudSet, stamp_of
@@ -29,7 +29,7 @@ from stretch_sim_cal.ros.base_motion import BaseMotion, Odometer, Speeds
 from stretch_sim_cal.ros.captures import STALE
 from stretch_sim_cal.ros.lidar_clouds import LidarClouds, LiveRobot
 from stretch_sim_cal.ros.node_main import NodeContext
-from stretch_sim_cal.ros.permission import ask, check_can_ask, check_driver
+from stretch_sim_cal.ros.permission import ask, check_driver
 from stretch_sim_cal.ros.watchdog import Patience
 
 BLIND_AFTER = 1.0  # s of silence of odometry or a lidar while the robot moves
@@ -38,13 +38,6 @@ FRAME_PERIOD = 0.1  # s
 QUEUED = 5  # clouds of each lidar that wait to be looked at
 LATE = 5.0  # s of odometry that has to come after a scan
 Solve = Callable[[Sequence[RecordedStation]], DrivenResult]
-
-
-def check_asked(arguments: Any, directory: Path) -> None:
-    """Raise `InputError` if nobody can be asked whether the robot may drive, or the folder is there already."""
-    check_can_ask(arguments, "the robot")
-    if directory.exists():
-        raise InputError(f"{directory}: exists already; a drive cannot be continued, name another folder")
 
 
 def planned(options: Any, robot: LiveRobot, points: np.ndarray) -> tuple[DrivingBody, DrivePlan]:

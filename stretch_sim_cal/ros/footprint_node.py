@@ -28,12 +28,6 @@ def default_model() -> Path:
     return default_path().with_name("body_shape_model.yaml")
 
 
-def anywhere(model: BodyShapeModel) -> Shape:
-    """Return a shape that covers the robot wherever its arm is, as far as the model was fitted."""
-    corners = [circumscribed_polygon(shape, CORNERS).corners for row in model.shapes for shape in row]
-    return ConvexPolygon(convex_hull(np.concatenate(corners)))
-
-
 class Footprint:
     """Publishes the polygons as the joints change."""
 
@@ -42,7 +36,9 @@ class Footprint:
 
         self._context, self._model, self._settings = context, model, settings
         self._joints = JointListener(context, profile=profile_called(context.options.robot))
-        self._anywhere = anywhere(model)
+        # A shape that covers the robot wherever its arm is, as far as the model was fitted.
+        corners = [circumscribed_polygon(shape, CORNERS).corners for row in model.shapes for shape in row]
+        self._anywhere = ConvexPolygon(convex_hull(np.concatenate(corners)))
         create = context.node.create_publisher
         self._footprints = [create(Polygon, topic, 1) for topic in context.options.topics.split(",") if topic.strip()]
         self._stop_zone = create(PolygonStamped, "stop_zone", 1)

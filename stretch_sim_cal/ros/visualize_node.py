@@ -21,7 +21,7 @@ from stretch_sim_cal.geometry.shapes import circumscribed_polygon
 from stretch_sim_cal.recording.pairing import CloudSet
 from stretch_sim_cal.robot.description import parse_urdf
 from stretch_sim_cal.robot.profile import profile_called
-from stretch_sim_cal.ros.calibration_in_use import CalibrationWatch, placement, warn_without_broadcast, xyz
+from stretch_sim_cal.ros.calibration_in_use import CalibrationWatch, placement, xyz
 from stretch_sim_cal.ros.frame_listener import FrameListener
 from stretch_sim_cal.ros.messages import cloud_message, marker_array, polygon, zone_markers
 from stretch_sim_cal.ros.node_commands import VISUALIZE, VISUALIZE_BODY_SHAPE, ZONE_OPTIONS
@@ -30,6 +30,7 @@ from stretch_sim_cal.ros.robot_context import RobotContext
 from stretch_sim_cal.ros.subscription import JointListener
 from stretch_sim_cal.view import opened
 
+BROADCAST_GRACE = 3.0  # s of wall time in which the broadcaster's frame should have been heard
 DRAW_EVERY = 0.1  # s
 REPEAT = 10  # draws after which unchanged markers are sent again, for an RViz that was started late
 OUTLINE_CORNERS = 48
@@ -59,7 +60,10 @@ class Visualizer:
     def _sort_sets(self, sort: Callable[[CloudSet], None]) -> None:
         self._context.clouds(self._options, self._watchdog, depth=2, on_set=sort)
         self._context.every(0.5, self._watchdog.tick)
-        warn_without_broadcast(self._context, self._frames, self._placement.frame)
+        frame = self._placement.frame
+        if not self._context.spin_until(lambda: self._frames.tree.known(frame), timeout=BROADCAST_GRACE):
+            lacking = f"frame '{frame}' is not in TF, so RViz shows nothing; run ros_broadcast_calibration"
+            self._context.log.warning(lacking)
 
     def _show(self, seen: CloudSet, records: np.ndarray, marked: np.ndarray | None = None) -> None:
         if self._view is not None:
