@@ -1,10 +1,8 @@
 """A short drive for calibration, turns in place and straight ways, within the space that the lidars see free, and when
-it ends.
-
-Lengths in m, angles in rad; points and ways are in base_footprint where the robot stands at the beginning. The robot is
-a disc about the axis it turns about. Obstacles that no lidar sees (below `FLOOR_WITHIN`, occluded, beside the robot
-below a lidar's horizon) are not detected: this is not a safety function, and does not replace the hand at the run-stop.
-"""
+it ends. Lengths in m, angles in rad; points and ways are in base_footprint where the robot stands at the beginning. The
+robot is a disc about the axis it turns about. Obstacles that no lidar sees (below `FLOOR_WITHIN`, occluded, beside the
+robot below a lidar's horizon) are not detected: this is not a safety function, and does not replace the hand at the
+run-stop."""
 
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -14,44 +12,23 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.spatial import cKDTree
 
+from stretch_sim_cal.calibration import wheel_odometry
 from stretch_sim_cal.calibration.settings import AlignmentSettings
-from stretch_sim_cal.calibration.wheel_odometry import (
-    DrivingSettings,
-    Leg,
-    Manoeuvre,
-    deviations_of,
-    known_after,
-    most_gained,
-    unknown,
-)
+from stretch_sim_cal.calibration.wheel_odometry import DrivingSettings, Leg, Manoeuvre
 from stretch_sim_cal.collection.clearance import ENOUGH, Obstacle
 from stretch_sim_cal.errors import Refused
 from stretch_sim_cal.geometry.transforms import apply
 
-# m above and below the floor, which 2 deg of error in a described lidar move by 7 cm at 2 m.
-FLOOR_WITHIN = 0.1
-# m from the robot's shapes within which points are its own, with errors of the description of a few cm and 2 deg.
-OWN = 0.12
+FLOOR_WITHIN = 0.1  # m above and below the floor, which 2 deg of error in a described lidar move by 7 cm at 2 m
+OWN = 0.12  # m from the robot's shapes: its own points, with errors of the description of a few cm and 2 deg
 # m by which things may seem nearer to the way while the robot drives than when it was planned: noise, odometry's slip,
 # a scan that is taken on the move, and the description's errors once more, from another side.
 UNSURE = 0.1
 SECTORS = 72  # of directions about the robot, each of which is seen as far as its farthest return
-SHORTEST, GRID = (
-    0.3,
-    0.05,
-)  # m: shortest useful straight path, as slip hides shorter ones, and the step of the search for its length
+SHORTEST = 0.3  # m: of a straight path that is of use; slip hides shorter ones
+GRID = 0.05  # m: step of the search for the length of a straight path
 SCANS = 3  # of each lidar that a plan is made from
 FURTHER = 2.0  # times the distance of the plan, that an added straight way may have
-
-
-@dataclass(frozen=True)
-class DriveSettings:
-    """A stop every `turn_step` (rad) of a full turn and back, straight ways of `distance` (m) at most, and `clearance`
-    (m) from any obstacle."""
-
-    turn_step: float = float(np.radians(60.0))
-    distance: float = 0.8
-    clearance: float = 0.3
 
 
 @dataclass(frozen=True)
@@ -131,54 +108,55 @@ class DrivePlan:
         return float(np.sum(np.hypot(*ways[:, :2].T) / speed + ways[:, 2] / turn_speed))
 
 
-def plan_drive(body: DrivingBody, points: np.ndarray, strafes: bool, settings: DriveSettings) -> DrivePlan:
-    """Return the drive that the points (N, 3) of a few scans leave room for.
-
-    A full turn and back, and in the direction, among those of its stops, that has most room straight ahead, back,
-    behind and back, and to both sides for a base that `strafes`. Raises `Refused` if there is no room to turn.
-    """
-    reach = body.radius + settings.clearance
-    obstacle = body.in_way(points, np.zeros(2), settings.clearance)
+def plan_drive(
+    body: DrivingBody, points: np.ndarray, strafes: bool, turn_step: float = np.pi / 3, distance: float = 0.8,
+    clearance: float = 0.3,
+) -> DrivePlan:  # fmt: skip
+    """Return the drive that the points (N, 3) of a few scans leave room for, `clearance` (m) from any obstacle: a full
+    turn and back with a stop every `turn_step` (rad), and in the direction, among those of its stops, that has most
+    room straight ahead and back, `distance` (m) at most, behind and back, and to both sides for a base that `strafes`.
+    Raises `Refused` if there is no room to turn."""
+    reach = body.radius + clearance
+    obstacle = body.in_way(points, np.zeros(2), clearance)
     if obstacle is not None:
         x, y, z = obstacle.nearest
         raise Refused(
             f"no room to turn: {obstacle.count} points are nearer than {reach:.2f} m to the axis that the robot turns "
-            f"about ({body.radius:.2f} m of robot, {settings.clearance:.2f} m of clearance), the nearest at x {x:.2f} "
+            f"about ({body.radius:.2f} m of robot, {clearance:.2f} m of clearance), the nearest at x {x:.2f} "
             f"y {y:.2f} z {z:.2f} m in base_footprint; clear the place, or stow the arm"
         )
     # How far each direction is seen, by points that are not the robot's own.
     low, seen = body.others(points[points[:, 2] < body.height]), np.zeros(SECTORS)
     np.maximum.at(seen, _sectors(low), np.hypot(*low[:, :2].T))
-    count = max(2, int(np.ceil(2.0 * np.pi / settings.turn_step - 1e-9)))
+    count = max(2, int(np.ceil(2.0 * np.pi / turn_step - 1e-9)))
     yaws = 2.0 * np.pi / count * np.arange(count)
     aside = ((0.0, "ahead"), (np.pi, "behind")) + ((np.pi / 2, "left"), (-np.pi / 2, "right")) * strafes
 
     def free(yaw: float, longest: float) -> list[float]:
-        return [_free_length(body, points, seen, yaw + angle, settings.clearance, longest) for angle, _ in aside]
+        return [_free_length(body, points, seen, yaw + angle, clearance, longest) for angle, _ in aside]
 
-    lengths = np.array([free(yaw, settings.distance) for yaw in yaws])
+    lengths = np.array([free(yaw, distance) for yaw in yaws])
     best = int(np.argmax(lengths.sum(axis=1)))
     turns, stops = (*yaws[1:], 2.0 * np.pi, *yaws[:0:-1], 0.0), []
     for yaw in turns:
-        stops.append(Stop(np.array([0.0, 0.0, yaw]), _turned(yaw)))
+        stops.append(_turn(yaw))
         turned_back = len(stops) > count
-        if not turned_back or yaw != yaws[best]:
-            continue
-        for (angle, words), length in zip(aside, lengths[best], strict=True):
-            stops += _there_and_back(yaw, angle, length, words)
+        if turned_back and yaw == yaws[best]:
+            for (angle, words), length in zip(aside, lengths[best], strict=True):
+                stops += _there_and_back(yaw, angle, length, words)
     lacking = [words for (_, words), length in zip(aside, lengths[best], strict=True) if not length]
     note = f"there is no room for a straight path of {SHORTEST:g} m " if lacking else ""
     if len(lacking) == len(aside):
         note, remedy = f"{note}in any direction", "move it to a place with more room"
-        if settings.distance < SHORTEST:
-            note, remedy = f"straight paths of {settings.distance:g} m are too short", f"allow {SHORTEST:g} m or more"
+        if distance < SHORTEST:
+            note, remedy = f"straight paths of {distance:g} m are too short", f"allow {SHORTEST:g} m or more"
         note += f", so the robot turns only: yaw against the direction of driving stays unknown; {remedy}"
     else:
         note += " and ".join(lacking)
-    additions = [("another full turn and back", tuple(Stop(np.array([0.0, 0.0, yaw]), _turned(yaw)) for yaw in turns))]
+    additions = [("another full turn and back", tuple(map(_turn, turns)))]
     heading = np.remainder(yaws[best] + np.pi, 2.0 * np.pi) - np.pi
-    towards, back = ((Stop(np.array([0.0, 0.0, yaw]), _turned(yaw)),) * bool(best) for yaw in (heading, 0.0))
-    room = np.maximum(free(heading, FURTHER * settings.distance), lengths[best]) * (lengths[best] > 0)
+    towards, back = ((_turn(yaw),) * bool(best) for yaw in (heading, 0.0))
+    room = np.maximum(free(heading, FURTHER * distance), lengths[best]) * (lengths[best] > 0)
     for (angle, words), length in zip(aside, room, strict=True):
         if length:
             way = (*towards, *_there_and_back(heading, angle, length, words), *back)
@@ -187,8 +165,8 @@ def plan_drive(body: DrivingBody, points: np.ndarray, strafes: bool, settings: D
     return DrivePlan(tuple(stops), note, reach, tuple(additions), further)
 
 
-def _turned(yaw: float) -> str:
-    return f"turned to {np.degrees(yaw):.0f} deg"
+def _turn(yaw: float) -> Stop:
+    return Stop(np.array([0.0, 0.0, yaw]), f"turned to {np.degrees(yaw):.0f} deg")
 
 
 def _there_and_back(yaw: float, angle: float, length: float, words: str) -> list[Stop]:
@@ -212,10 +190,9 @@ class Known(NamedTuple):
 
     def after(self, legs: Sequence[Leg], poses: Sequence[np.ndarray], settings: DrivingSettings) -> "Known":
         """Return what is to be expected after further legs, of lidars at `poses` (4, 4) in base_footprint."""
-        covariance = known_after(self.covariance, self.scales, settings, self.slip, legs)
-        return self._replace(
-            covariance=covariance, deviations=np.array([deviations_of(covariance, pose) for pose in poses])
-        )
+        covariance = wheel_odometry.known_after(self.covariance, self.scales, settings, self.slip, legs)
+        deviations = np.array([wheel_odometry.deviations_of(covariance, pose) for pose in poses])
+        return self._replace(covariance=covariance, deviations=deviations)
 
 
 class Ending(NamedTuple):
@@ -228,17 +205,15 @@ class Ending(NamedTuple):
 
 class Course:
     """How a drive goes on from stop to stop: along its plan until enough is known, and beyond it if too little is.
-
     `poses` (4, 4) are the described ones of the lidars in base_footprint, `goal` has the standard deviations that are
     wanted of each one's x, y and yaw as its bounds; `seconds` says how long a motion between two targets, and the stop
-    after it, take, and `longest` (s) is how long all of them may.
-    """
+    after it, take, and `longest` (s) is how long all of them may."""
 
     def __init__(
         self, plan: DrivePlan, poses: Sequence[np.ndarray], goal: DrivingSettings,
         seconds: Callable[[np.ndarray, np.ndarray], float], longest: float,
     ):  # fmt: skip
-        self._plan, self._poses, self._goal = plan, poses, goal
+        self.plan, self._poses, self._goal = plan, poses, goal
         self._seconds, self._longest = seconds, longest
         self._bounds = np.array([goal.max_std_translation, goal.max_std_translation, goal.max_std_yaw])
 
@@ -250,13 +225,10 @@ class Course:
         self, go: Callable[[Stop, bool], float | None], estimate: Callable[[], Known] | None = None
     ) -> Ending:  # fmt: skip
         """Drive: `go` to a stop, which may be added to the plan, and return how long (s) that took, by default as is
-        expected.
-
-        Wherever the robot is back at its place and the prediction is as wanted, and at the end, `estimate` says what
-        is really known, and is the base of further predictions. By default the prediction is believed.
-        """
-        known = Known(unknown(self._goal), np.zeros(3), 1.0, np.full((len(self._poses), 3), np.inf))
-        queue, done, at, spent = list(self._plan.stops), [], np.zeros(3), 0.0
+        expected. Wherever the robot is back at its place and the prediction is as wanted, and at the end, `estimate`
+        says what is really known, and is the base of further predictions. By default the prediction is believed."""
+        known = Known(wheel_odometry.unknown(self._goal), np.zeros(3), 1.0, np.full((len(self._poses), 3), np.inf))
+        queue, done, at, spent = list(self.plan.stops), [], np.zeros(3), 0.0
         planned, estimated, over = len(queue), False, False
         while True:
             while queue and not (done and known.accepted and self._reached(known)):
@@ -285,9 +257,8 @@ class Course:
             if self._reached(known):
                 return Ending("the result is refused, and no further motion would help", done, known)
             if not (added := self._added(known, spent)):
-                return Ending(
-                    f"no further motion within the time limit helps much: {self._too_little(known)}", done, known
-                )
+                why = f"no further motion within the time limit helps much: {self._too_little(known)}"
+                return Ending(why, done, known)
             queue += added
 
     def _time(self, ways: Iterable[tuple[np.ndarray, np.ndarray]]) -> float:
@@ -297,13 +268,14 @@ class Course:
         """Return the stops of the motion that gains most for the least certain direction, of those that there is time
         for; none if none of them gains much."""
         choices = {}
-        for words, stops in self._plan.additions:
+        for words, stops in self.plan.additions:
             ways = list(itertools.pairwise([np.zeros(3), *(stop.target for stop in stops)]))
             if spent + self._time(ways) <= self._longest:
                 choices[words] = Manoeuvre(words, _legs(ways)), stops
         lidar = int(np.argmax((known.deviations / self._bounds).max(axis=1)))
         motions = [motion for motion, _ in choices.values()]
-        gain = most_gained(known.covariance, self._poses[lidar], known.scales, self._goal, known.slip, motions)
+        pose, settings = self._poses[lidar], self._goal
+        gain = wheel_odometry.most_gained(known.covariance, pose, known.scales, settings, known.slip, motions)
         return () if gain is None else choices[gain.motion][1]
 
     def _reached(self, known: Known) -> bool:
@@ -311,10 +283,8 @@ class Course:
 
     def _said(self, known: Known) -> str:
         x, y, yaw = known.deviations.max(axis=0)
-        return (
-            f"x, y and yaw of every lidar have standard deviations of at most {1e3 * x:.2f} mm, {1e3 * y:.2f} mm and "
-            f"{np.degrees(yaw):.3f} deg"
-        )
+        deviations = f"{1e3 * x:.2f} mm, {1e3 * y:.2f} mm and {np.degrees(yaw):.3f} deg"
+        return f"x, y and yaw of every lidar have standard deviations of at most {deviations}"
 
     def _too_little(self, known: Known) -> str:
         wanted = f"{1e3 * self._bounds[0]:.2g} mm and {np.degrees(self._bounds[2]):.2g} deg"
@@ -345,5 +315,4 @@ def _free_length(
 
 def _sectors(points: np.ndarray) -> np.ndarray:
     azimuth = np.arctan2(points[:, 1], points[:, 0])
-    sectors: np.ndarray = np.floor((azimuth + np.pi) / (2.0 * np.pi) * SECTORS).astype(np.int64) % SECTORS
-    return sectors
+    return np.floor((azimuth + np.pi) / (2.0 * np.pi) * SECTORS).astype(np.int64) % SECTORS

@@ -23,17 +23,14 @@ from stretch_sim_cal.errors import Refused
 from stretch_sim_cal.robot.collision import SelfCollision
 from stretch_sim_cal.robot.kinematics import link_transform
 from stretch_sim_cal.robot.model import RobotModel
-from stretch_sim_cal.robot.profile import RobotProfile, stretch_profile
+from stretch_sim_cal.robot.profile import RobotProfile
 
 Pose = tuple[float, ...]
+# Returns of each pose whether nothing is nearer than some margin: many at once cost little more than one.
 Free = Callable[[Sequence[Pose]], Sequence[bool] | np.ndarray]
-"""Returns of each pose whether nothing is nearer than some margin: many at once cost little more than one."""
-
-# Entries into the grid that are tried from the robot's pose, nearest first.
-ENTRIES = 24
+ENTRIES = 24  # into the grid, that are tried from the robot's pose, nearest first
 PAIRS_SHOWN = 3  # links that touch, in the reason for a pose that is left out
-LATENCY = 0.15
-"""Seconds that a move takes beside moving: command, arrival noticed."""
+LATENCY = 0.15  # s that a move takes beside moving: command, arrival noticed
 
 
 @dataclass(frozen=True)
@@ -81,18 +78,13 @@ def travel_time(a: Pose, b: Pose, speeds: Sequence[float]) -> float:
 
 def plan_collection(
     start: Pose, grids: Sequence[Sequence[float]], speeds: Sequence[float], free: Free, explain: Callable[[Pose], str],
-    margin: float, done: Callable[[Pose], bool] = lambda pose: False, outright: Free | None = None,
-    profile: RobotProfile | None = None,
+    margin: float, outright: Free, profile: RobotProfile, done: Callable[[Pose], bool] = lambda pose: False,
 ) -> Plan:  # fmt: skip
-    """Return the tour over a grid (values per joint) from the robot's present pose.
-
-    `free` returns whether no parts are nearer than `margin` (m) to each other in poses, `explain` which parts are in
-    one, `done` whether a pose is captured already, `outright` whether no parts touch (by default none do): a robot that
-    stands with parts nearer than the margin (stowed, say) may leave that pose without it.
-    Raises `Refused` if the present pose touches, or no pose of the grid can be reached from it.
-    """
-    profile = profile or stretch_profile()
-    outright = outright or (lambda poses: [True] * len(poses))
+    """Return the tour over a grid (values per joint) from the robot's present pose. `free` returns whether no parts are
+    nearer than `margin` (m) to each other in poses, `explain` which parts are in one, `done` whether a pose is captured
+    already, `outright` whether no parts touch: a robot that stands with parts nearer than the
+    margin (stowed, say) may leave that pose without it. Raises `Refused` if the present pose touches, or no pose of the
+    grid can be reached from it."""
     cramped = not all(free([start]))
     if cramped and not all(outright([start])):
         raise Refused(
@@ -182,7 +174,7 @@ def plan_of_robot(
 
     grids, speeds = ([values[joint] for joint in profile.planned_names] for values in (settings.grids, settings.speeds))
     return plan_collection(
-        start, grids, speeds, free, explain, settings.margin, done, lambda poses: free(poses, outright()), profile
+        start, grids, speeds, free, explain, settings.margin, lambda poses: free(poses, outright()), profile, done
     )
 
 
@@ -196,12 +188,9 @@ def describe(pose: Pose, profile: RobotProfile) -> str:
     return ", ".join(f"{joint} {value:.3g}" for joint, value in values) or "the only pose"
 
 
-def samples_between(a: Pose, b: Pose, margin: float, profile: RobotProfile | None = None) -> Iterator[Pose]:
+def samples_between(a: Pose, b: Pose, margin: float, profile: RobotProfile) -> Iterator[Pose]:
     """Yield poses strictly between `a` and `b`, so close that no part moves further than `margin` from the nearest one.
-
-    Parts that are free with that margin in all of them (and in `a` and `b`) cannot touch anything in between.
-    """
-    profile = profile or stretch_profile()
+    Parts that are free with that margin in all of them (and in `a` and `b`) cannot touch anything in between."""
     reach = (1.0 if joint.linear else profile.reach for joint in profile.planned)
     moved = sum(abs(y - x) * length for x, y, length in zip(a, b, reach, strict=False))
     count = math.ceil(moved / (2.0 * max(margin, 0.005)))
@@ -227,7 +216,7 @@ def _merged(poses: Sequence[Pose]) -> list[Pose]:
     """Return the poses without those that only pass through: the same joint moves on in the same direction."""
     result: list[Pose] = []
     for pose in poses:
-        if result and pose == result[-1]:
+        if result[-1:] == [pose]:
             continue
         if len(result) >= 2:
             first, second = np.sign(np.diff([*result[-2:], pose], axis=0))

@@ -12,7 +12,7 @@ from stretch_sim_cal.calibration.body.settings import SWEEP_NUMBERS, find_settin
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.robot.model import Limit
 from stretch_sim_cal.robot.profile import RobotProfile, stretch_profile
-from stretch_sim_cal.validate import entries, mapping, number
+from stretch_sim_cal.validate import entries, number, numbers_by_key
 
 MAX_VALUES = 200
 LIMIT_TOLERANCE = 1e-9
@@ -41,14 +41,11 @@ def load_settings(
     name: str | Path, plan: str, grids: Mapping[str, str], speed_factor: float, limits: Mapping[str, Limit],
     frames: int | None = None, profile: RobotProfile | None = None,
 ) -> CollectionSettings:  # fmt: skip
-    """Return the settings of the file `name` (in `config/`, or a path) for one of its plans.
-
-    `grids` (texts, see `parse_grid`) replace the plan's for the joints that they name; `limits` are those of the model
-    by commanded joint; `frames` replaces the file's. Plans and speeds of the robot's `profile`, if it has any, go
-    before the file's. Raises `InputError` naming the file and key, or the joint whose values are outside its limits.
-    """
-    profile = profile or stretch_profile()
-    path = find_settings(name)
+    """Return the settings of the file `name` (in `config/`, or a path) for one of its plans. `grids` (texts, see
+    `parse_grid`) replace the plan's for the joints that they name; `limits` are those of the model by commanded joint;
+    `frames` replaces the file's. Plans and speeds of the robot's `profile`, if it has any, go before the file's. Raises
+    `InputError` naming the file and key, or the joint whose values are outside its limits."""
+    profile, path = profile or stretch_profile(), find_settings(name)
     data = read_settings(path)
     source: Path | str = path
     if plan in profile.plans or not profile.planned:
@@ -93,17 +90,14 @@ def parse_grid(text: str, where: str) -> list[float] | dict[str, float]:
             return {key.strip(): float(value) for key, value in (part.split(":") for part in parts)}
         return [float(part) for part in parts]
     except ValueError as error:
-        raise InputError(
-            f"{where} '{text}': values like '0, 0.2, 0.4', or 'count:4,from:0,to:0.4' were expected"
-        ) from error
+        expected = "values like '0, 0.2, 0.4', or 'count:4,from:0,to:0.4' were expected"
+        raise InputError(f"{where} '{text}': {expected}") from error
 
 
 def _grid_values(grid: Any, limit: Limit, where: str) -> tuple[float, ...]:
     if isinstance(grid, dict):
-        mapping(grid, {"count", "from", "to"}, where)
-        count = number(grid.get("count"), f"{where}: count", 1, MAX_VALUES)
-        low = number(grid.get("from", limit.lower), f"{where}: from")
-        high = number(grid.get("to", limit.upper), f"{where}: to")
+        ends = {"from": (-math.inf, math.inf, limit.lower), "to": (-math.inf, math.inf, limit.upper)}
+        count, low, high = numbers_by_key(grid, where, count=(1, MAX_VALUES), **ends).values()
         # Rounded, so that equal grid points are equal in files; a limit that this oversteps is put back below.
         values = [round(float(value), 9) for value in np.linspace(low, high, int(count))]
     elif isinstance(grid, list) and grid:

@@ -96,16 +96,14 @@ def solve_drive(
     base = source.profile.base
     settings = DrivingSettings() if base is None else DrivingSettings(track_width=base.track_width)
     array = DrivenArray(lidars, source.footprint_from_base, settings, source.body, accept)
-    result: DrivenResult = pipeline.driven(array, stations)
-    return result
+    return pipeline.driven(array, stations)
 
 
 def drive(
     source: Source, found: DrivenResult, file: CalibrationFile, robot_id: str, wheels: bool = True
 ) -> tuple[list[Stage], Change, list[str], list[Agreement]]:  # fmt: skip
     """Return what the result `found` of a drive comes to, how it changes the `file`, the parts that this writes, and
-    how it agrees with the extrinsics that the file has by the arm, if it has any: then the wheels alone are
-    written."""
+    how it agrees with the extrinsics that the file has by the arm, if it has any: then the wheels alone are written."""
     footprint, described = source.footprint_from_base, source.described
     result = found if wheels else replace(found, wheels=None)
     stages, by_arm = drive_stages(result, described, footprint), stored_mounts(file) is not None
@@ -121,11 +119,14 @@ def accepted(stages: Sequence[Stage]) -> bool:
     return all(stage.result.accepted for stage in stages)
 
 
+def warnings_of(stages: Sequence[Stage], more: Sequence[Agreement] = ()) -> list[Any]:
+    return [each for stage in stages for each in stage.result.warnings] + [f for each in more for f in each.findings()]
+
+
 def tell(stages: Sequence[Stage], warn: Callable[[str], object], as_json: bool, more: Sequence[Agreement] = ()) -> None:
     """Print the stages and `more` agreements: warnings by `warn`, lines unless the result is printed `as_json`, and
     each refusal."""
-    warnings = [warning for stage in stages for warning in stage.result.warnings]
-    for warning in warnings + [warning for each in more for warning in each.findings()]:
+    for warning in warnings_of(stages, more):
         warn(one_line(warning))
     lines = [line for stage in stages for line in stage.lines] + [each.sentence() for each in more]
     if lines and not as_json:

@@ -42,9 +42,9 @@ from stretch_sim_cal.ros.arm_motion import ArmState
 from stretch_sim_cal.ros.base_motion import Speeds
 from stretch_sim_cal.ros.broadcast_node import calibrated_frames
 from stretch_sim_cal.ros.captures import CalibratedPoses, Capture, captured
-from stretch_sim_cal.ros.drive_node import DrivenRobot, Solve, course_of, known_of, planned
+from stretch_sim_cal.ros.drive_node import Solve, course_of, known_of, planned
 from stretch_sim_cal.ros.frame_listener import FrameListener
-from stretch_sim_cal.ros.lidar_clouds import lidars_of
+from stretch_sim_cal.ros.lidar_clouds import LiveRobot, lidars_of
 from stretch_sim_cal.ros.node_commands import CALIBRATED_FRAMES, NODE_COMMANDS
 from stretch_sim_cal.ros.options import option_values
 from stretch_sim_cal.ros.simulator_node import write_truth
@@ -183,9 +183,9 @@ class SimulatedContext:
     def motion(self, state: "SimulatedArm", watchdog: Any, speeds: Any) -> "SimulatedArm":
         return state
 
-    def drive(self, robot: DrivenRobot, directory: Path, solve: Solve) -> tuple[DrivePlan, DrivenResult]:
+    def drive(self, robot: LiveRobot, directory: Path, solve: Solve) -> tuple[DrivePlan, DrivenResult]:
         """Drive as `RobotContext.drive` does, along what is planned from a first look, without a recording."""
-        names, base, options = list(robot.topics), robot.profile.driven_base, self.options
+        names, base, options = list(robot.lidars), robot.profile.driven_base, self.options
         first = self.robot.begin_listening(names)
         looks = [(name, first[name] + number) for name in names for number in range(SCANS)]
         seen = [robot.in_footprint(name, self.robot.columns(name, number)) for name, number in looks]

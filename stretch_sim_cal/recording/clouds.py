@@ -1,8 +1,6 @@
 """The byte layout of `sensor_msgs/PointCloud2`: from messages of any layout to arrays, and back to the driver's own.
-
 Knows no ROS: a message is anything with the attributes of `sensor_msgs/PointCloud2`, so one of rclpy serves as well as
-one that `rosbags` read from a recording.
-"""
+one that `rosbags` read from a recording."""
 
 import array
 import sys
@@ -35,12 +33,10 @@ class FieldLayout(NamedTuple):
 
 def returns_from_message(message: Any) -> np.ndarray:
     """Return the returns in a cloud as (N, 5) float32: x, y, z, ring, intensity, or (N, 3) if the message lacks one of
-    these, in the message's frame and order.
-
-    Points that are not finite, or lie exactly at the lidar's origin (drivers' mark for "no return"), are left out, and
-    so are those that repeat an earlier one bit by bit, as nearly all second ones of dual returns do. Raises
-    `InputError` if the message has no x, y, z or its bytes do not fit its own description, also by what they say.
-    """
+    these, in the message's frame and order. Points that are not finite, or lie exactly at the lidar's origin (drivers'
+    mark for "no return"), are left out, and so are those that repeat an earlier one bit by bit, as nearly all second
+    ones of dual returns do. Raises `InputError` if the message has no x, y, z or its bytes do not fit its own
+    description, also by what they say."""
     records = records_from_message(message)
     points = _xyz(message, records)
     kept = are_returns(points)
@@ -67,10 +63,8 @@ def scan_from_message(message: Any) -> np.ndarray:
 
 
 def message_bytes(scan: np.ndarray) -> array.array:
-    """Return the `data` of a message for a structured array of points (N,), packed as its dtype says.
-
-    It is an `array.array("B")`, which rclpy takes as it is; from bytes or lists it would copy element by element.
-    """
+    """Return the `data` of a message for a structured array of points (N,), packed as its dtype says. It is an
+    `array.array("B")`, which rclpy takes as it is; from bytes or lists it would copy element by element."""
     data = array.array("B")
     data.frombytes(memoryview(np.ascontiguousarray(scan)).cast("B") if scan.size else b"")
     return data
@@ -91,19 +85,12 @@ def layout(dtype: np.dtype = POINT_DTYPE) -> list[FieldLayout]:
 def cloud_attributes(scan: np.ndarray) -> dict[str, Any]:
     """Return the attributes of a message for a structured array of points (N,), but for `header`, `fields` and `data`;
     it is dense if no point marks a miss."""
-    size = scan.dtype.itemsize
+    size, orders = scan.dtype.itemsize, {scan.dtype[name].base.byteorder for name in scan.dtype.names} - {"|"}
+    big_endian = sys.byteorder == "big" if orders == {"="} else orders == {">"}
     return {
-        "height": 1, "width": len(scan), "is_bigendian": is_big_endian(scan.dtype), "point_step": size,
+        "height": 1, "width": len(scan), "is_bigendian": big_endian, "point_step": size,
         "row_step": size * len(scan), "is_dense": is_dense(scan),
     }  # fmt: skip
-
-
-def is_big_endian(dtype: np.dtype = POINT_DTYPE) -> bool:
-    """Return whether the fields of a structured `dtype` are stored most significant byte first."""
-    orders = {dtype[name].base.byteorder for name in dtype.names} - {"|"}
-    if orders == {"="}:
-        return sys.byteorder == "big"
-    return orders == {">"}
 
 
 def records_from_message(message: Any) -> np.ndarray:

@@ -49,15 +49,15 @@ def read_metadata(directory: Path) -> dict:
     for key, default in (("format", FORMAT), ("frame", FRAME)):
         if metadata.get(key, default) != default:
             raise InputError(f"{path}: has {key} {metadata[key]!r}; expected {default!r}")
-    if not isinstance(metadata.get("samples"), list):
+    samples = metadata.get("samples")
+    if not isinstance(samples, list):
         raise InputError(f"{path}: has no list 'samples'")
     for key, kind in (("info", dict), ("skipped", list)):
         if not isinstance(metadata.get(key) or kind(), kind):
             raise InputError(f"{path}: '{key}' is not a {kind.__name__}")
-    names = _names(metadata, path, JOINT_NAMES)
-    for index, entry in enumerate(metadata["samples"]):
-        _check_entry(path, index, entry, names)
-    ids = [entry["id"] for entry in metadata["samples"]]
+    for index, entry in enumerate(samples):
+        _check_entry(path, index, entry, _names(metadata, path, JOINT_NAMES))
+    ids = [entry["id"] for entry in samples]
     if twice := {each for each in ids if ids.count(each) > 1}:
         raise InputError(f"{path}: two samples have the id {min(twice)}")
     return metadata
@@ -86,8 +86,7 @@ def _check_entry(path: Path, index: int, entry, names: Sequence[str]) -> None:
 
 
 def _numbers(values, where: str, names: Sequence[str] | None = None) -> dict[str, float]:
-    """Return the values of the joints `names`, by default of all. Raises `InputError` if one is missing or no finite
-    number."""
+    """Return the finite values of the joints `names`, by default of all."""
     if not isinstance(values, Mapping):
         raise InputError(f"{where}: is not a mapping of joint values")
     if missing := [joint for joint in names or () if joint not in values]:
@@ -101,13 +100,11 @@ def _sha256(text: str) -> str:
 
 @dataclass(frozen=True)
 class Sample:
-    """One arm pose: joint values in m and rad, and the points seen in it.
-
-    `commanded` and `actual` hold the values of the planned joints (`arm` is the whole extension of a Stretch); `joints`
-    those of every joint by its name in the description if they were recorded, else it is empty. `points` (N, 3+)
-    float32 in base_footprint are finite. `lidars` (N,) says which lidar saw each, 0 for the left, 1 for the right
-    one, and then those beyond two, if that is known: if the raw clouds hold the same returns in this order.
-    """
+    """One arm pose: joint values in m and rad, and the points seen in it. `commanded` and `actual` hold the values of
+    the planned joints (`arm` is the whole extension of a Stretch); `joints` those of every joint by its name in the
+    description if they were recorded, else it is empty. `points` (N, 3+) float32 in base_footprint are finite. `lidars`
+    (N,) says which lidar saw each, 0 for the left, 1 for the right one, and then those beyond two, if that is known: if
+    the raw clouds hold the same returns in this order."""
 
     id: int
     commanded: dict[str, float]
@@ -127,28 +124,26 @@ class Sample:
         """Return a lidar's raw returns (N, 3+) float32 in its own frame, if they were kept; read when asked for."""
         if lidar not in self._clouds:
             name, where = cloud_name(lidar), f"sample {self.id} ({self.file})"
-            cloud = _read_arrays(self.file, where, (name,)).get(name)
-            self._clouds[lidar] = None if cloud is None else _checked_cloud(cloud, f"{where}: {name}")
+            self._clouds[lidar] = _read_cloud(self.file, where, name)
         return self._clouds[lidar]
 
 
-def _read_sample(directory: Path, entry: dict, warnings: list[str], further: Sequence[str] = ()) -> Sample:
-    """Return the sample of an entry of the metadata, and add to `warnings` what is unusual about it.
-
-    Raises `InputError` naming the sample if its file is missing, truncated, no cloud, or disagrees with the entry.
-    """
+def _read_sample(directory: Path, entry: dict, warnings: list[str], further: Sequence[str]) -> Sample:
+    """Return the sample of an entry of the metadata, and add to `warnings` what is unusual about it."""
     path = directory / entry["file"]
     where = f"sample {entry['id']} ({path})"
-    arrays = _read_arrays(path, where, ("points",))
-    if "points" not in arrays:
+    points = _read_cloud(path, where, "points")
+    if points is None:
         raise InputError(f"{where}: has no array 'points'")
-    points = _checked_cloud(arrays["points"], f"{where}: points")
     if entry.get("num_points", len(points)) != len(points):
         raise InputError(
             f"{where}: holds {len(points)} points, but {METADATA} has {entry['num_points']}; one of them "
             "belongs to another run"
         )
-    lidars = _lidars(entry, len(points), further)
+    sizes = [entry.get(f"num_{cloud}") for cloud in map(cloud_name, (*SIDES, *further))]
+    counted = all(isinstance(size, int) and not isinstance(size, bool) and size >= 0 for size in sizes)
+    known = counted and sum(sizes) == len(points)
+    lidars = np.repeat(np.arange(len(sizes), dtype=np.uint8), sizes) if known else None
     finite = np.isfinite(points[:, :3]).all(axis=1)
     if not finite.all():
         warnings.append(f"{where}: {np.count_nonzero(~finite)} of {len(points)} points are not finite and ignored")
@@ -158,23 +153,17 @@ def _read_sample(directory: Path, entry: dict, warnings: list[str], further: Seq
     return Sample(entry["id"], entry["commanded"], entry["actual"], entry["joints"], points, lidars, path)
 
 
-def _read_arrays(path: Path, where: str, names: tuple[str, ...]) -> dict[str, np.ndarray]:
+def _read_cloud(path: Path, where: str, name: str) -> np.ndarray | None:
     try:
         with np.load(path, allow_pickle=False) as archive:
-            return {name: archive[name] for name in names if name in archive}
+            cloud = archive.get(name)
     except FileNotFoundError as error:
         raise InputError(
             f"{where}: the file is missing, though {METADATA} lists it; collect this pose again"
         ) from error
     except (OSError, ValueError, EOFError, KeyError, NotImplementedError, zipfile.BadZipFile, zlib.error) as error:
         raise InputError(f"{where}: is truncated or not an .npz file ({error}); collect this pose again") from error
-
-
-def _lidars(entry: dict, count: int, further: Sequence[str]) -> np.ndarray | None:
-    sizes = [entry.get(f"num_{cloud}") for cloud in map(cloud_name, (*SIDES, *further))]
-    if any(isinstance(size, bool) or not isinstance(size, int) or size < 0 for size in sizes) or sum(sizes) != count:
-        return None
-    return np.repeat(np.arange(len(sizes), dtype=np.uint8), sizes)
+    return None if cloud is None else _checked_cloud(cloud, f"{where}: {name}")
 
 
 CLOUD_POSE = "base_from_"
@@ -210,20 +199,17 @@ class Dataset:
 
 
 def read_dataset(directory: str | Path) -> Dataset:
-    """Return the whole dataset in a folder, points that are not finite left out with a warning.
-
-    Raises `InputError` naming the sample if a file is missing, truncated or no cloud, or if the metadata is wrong or
-    disagrees with the files.
-    """
+    """Return the whole dataset in a folder, points that are not finite left out with a warning. Raises `InputError`
+    naming the sample if a file is missing, truncated or no cloud, or if the metadata is wrong or disagrees with the
+    files."""
     directory = Path(directory)
     if not directory.is_dir():
         raise InputError(f"{directory}: no such folder")
-    metadata = read_metadata(directory)
-    warnings: list[str] = []
-    further = _names(metadata, directory / METADATA, FURTHER)
+    metadata, path, warnings = read_metadata(directory), directory / METADATA, []
+    further = _names(metadata, path, FURTHER)
     samples = [_read_sample(directory, entry, warnings, further) for entry in metadata["samples"]]
     if not samples:
-        raise InputError(f"{directory / METADATA}: lists no samples; collect samples first")
+        raise InputError(f"{path}: lists no samples; collect samples first")
     warnings += _oddities(directory, samples)
     transform = metadata.get("footprint_from_base_link")
     description = directory / DESCRIPTION
@@ -232,17 +218,13 @@ def read_dataset(directory: str | Path) -> Dataset:
         warnings.append(f"{description}: is missing, though the samples were recorded with it")
     elif known and _sha256(read_text(description)) != known:
         warnings.append(f"{description}: is not the description that the samples were recorded with")
+    if transform is not None:
+        transform = check_rigid(transform, f"{path}: footprint_from_base_link")
     return Dataset(
-        directory,
-        samples,
-        description if description.is_file() else None,
-        None if transform is None else check_rigid(transform, f"{directory / METADATA}: footprint_from_base_link"),
-        dict(metadata.get("info") or {}),
-        str(metadata.get("created", "unknown")),
-        warnings,
-        _names(metadata, directory / METADATA, JOINT_NAMES),
-        further,
-    )
+        directory, samples, description if description.is_file() else None, transform,
+        dict(metadata.get("info") or {}), str(metadata.get("created", "unknown")), warnings,
+        _names(metadata, path, JOINT_NAMES), further,
+    )  # fmt: skip
 
 
 def _oddities(directory: Path, samples: list[Sample]) -> list[str]:
@@ -260,24 +242,17 @@ def _oddities(directory: Path, samples: list[Sample]) -> list[str]:
 
 
 class DatasetWriter:
-    """Writes a dataset, sample by sample; every sample is complete on disk before the metadata names it.
-
-    Opening a folder that already holds a dataset continues it: `samples` lists what is there, `holds` tells which poses
-    can be left out. `description` is the URDF text; `info` (plain YAML values) is kept with the samples;
+    """Writes a dataset, sample by sample; every sample is complete on disk before the metadata names it. Opening a
+    folder that already holds a dataset continues it: `samples` lists what is there, `holds` tells which poses can be
+    left out. `description` is the URDF text; `info` (plain YAML values) is kept with the samples;
     `footprint_from_base_link` (4, 4) is the calibrated transform that `points` went through, if it is known; `joints`
     are the names of the planned joints, `further` those of the lidars beyond two. Raises `InputError` if the folder
-    holds something else, another description, or cannot be written.
-    """
+    holds something else, another description, or cannot be written."""
 
     def __init__(
-        self,
-        directory: str | Path,
-        description: str | None = None,
-        info: Mapping | None = None,
-        footprint_from_base_link: np.ndarray | None = None,
-        joints: Sequence[str] = JOINTS,
-        further: Sequence[str] = (),
-    ) -> None:
+        self, directory: str | Path, description: str | None = None, info: Mapping | None = None,
+        footprint_from_base_link: np.ndarray | None = None, joints: Sequence[str] = JOINTS, further: Sequence[str] = (),
+    ):  # fmt: skip
         self.directory = Path(directory)
         self._joints, self._further = tuple(joints), tuple(further)
         if (self.directory / METADATA).exists():
@@ -315,17 +290,11 @@ class DatasetWriter:
         )
 
     def write_sample(
-        self,
-        commanded: Mapping[str, float],
-        actual: Mapping[str, float],
-        points: np.ndarray,
-        clouds: Mapping[str, np.ndarray] = MappingProxyType({}),
-        joints: Mapping[str, float] | None = None,
-    ) -> Path:
+        self, commanded: Mapping[str, float], actual: Mapping[str, float], points: np.ndarray,
+        clouds: Mapping[str, np.ndarray] = MappingProxyType({}), joints: Mapping[str, float] = MappingProxyType({}),
+    ) -> Path:  # fmt: skip
         """Write one sample (see `Sample`) and return its file. Raises `InputError` for values that are no data.
-
-        `clouds` (N, 3+) are raw returns by lidar, in its own frame; best the same as in `points`, left first.
-        """
+        `clouds` (N, 3+) are raw returns by lidar, in its own frame; best the same as in `points`, left first."""
         entry: dict = {
             "commanded": _numbers(commanded, "commanded", self._joints),
             "actual": _numbers(actual, "actual", self._joints),

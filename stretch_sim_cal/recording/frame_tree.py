@@ -1,8 +1,6 @@
-"""The tree of frames of /tf, /tf_static or a description, and checks of the frame of a cloud.
-
-The latest transform of each frame is kept and no history: every chain the calibration asks for is rigid (both lidars
-sit on the head, which is fixed to the base), so there is nothing to interpolate in time.
-"""
+"""The tree of frames of /tf, /tf_static or a description, and checks of the frame of a cloud. The latest transform of
+each frame is kept and no history: every chain the calibration asks for is rigid (both lidars sit on the head, which is
+fixed to the base), so there is nothing to interpolate in time."""
 
 import difflib
 import math
@@ -64,9 +62,9 @@ class FrameTree:
         self._edges: dict[str, tuple[str, np.ndarray]] = {}
 
     @property
-    def frames(self) -> list[str]:
-        """The names of all frames, sorted."""
-        return sorted(self._names())
+    def frames(self) -> set[str]:
+        """The names of all frames."""
+        return set(self._edges) | {parent for parent, _ in self._edges.values()}
 
     def parent(self, frame: str) -> str | None:
         return self._edges[frame][0] if frame in self._edges else None
@@ -78,19 +76,20 @@ class FrameTree:
         self._edges[child] = (parent, parent_from_child)
         return former if former not in (None, parent) else None
 
-    def known(self, frame: str) -> bool:
-        """Whether the tree has `frame`, be it under its older or newer name."""
-        return self._name(frame) is not None
+    def known(self, frame: str) -> str | None:
+        """Return the name, be it the older or newer one, under which the tree has `frame`, None if it has not."""
+        own, names = frame.lstrip("/"), self.frames
+        return next((name for name in (own, _other_names().get(own)) if name in names), None)
 
     def resolve(self, frame: str) -> str:
         """Return the name under which the tree has `frame`. Raises `InputError` that lists what there is."""
-        if (name := self._name(frame)) is not None:
+        if name := self.known(frame):
             return name
-        raise InputError(f"frame '{frame.lstrip('/')}' is unknown; {self.source} has {_shown(frame, self._names())}")
-
-    def _name(self, frame: str) -> str | None:
-        own, names = frame.lstrip("/"), self._names()
-        return next((name for name in (own, _other_names().get(own)) if name in names), None)
+        names = self.frames
+        near = difflib.get_close_matches(frame, names, NAMES_SHOWN, cutoff=0.0)
+        more = f" and {len(names) - len(near)} more" if len(names) > len(near) else ""
+        there = ", ".join(near) + more or "no frames"
+        raise InputError(f"frame '{frame.lstrip('/')}' is unknown; {self.source} has {there}")
 
     def lookup(self, target: str, source: str) -> np.ndarray:
         """Return `target_from_source` (4, 4). Raises `InputError` if a frame is unknown, the two are not connected
@@ -106,9 +105,6 @@ class FrameTree:
             )
         return inverse(from_target[common]) @ from_source[common]
 
-    def _names(self) -> set[str]:
-        return set(self._edges) | {parent for parent, _ in self._edges.values()}
-
     def _chain(self, frame: str) -> dict[str, np.ndarray]:
         """Return ancestor_from_frame (4, 4) by ancestor, from the frame itself up to its root."""
         chain = {frame: np.eye(4)}
@@ -121,14 +117,6 @@ class FrameTree:
             chain[parent] = parent_from_child @ chain[above]
             above = parent
         return chain
-
-
-def _shown(frame: str, names: set[str]) -> str:
-    if not names:
-        return "no frames"
-    near = difflib.get_close_matches(frame, names, NAMES_SHOWN, cutoff=0.0)
-    more = f" and {len(names) - len(near)} more" if len(names) > len(near) else ""
-    return ", ".join(near) + more
 
 
 def tree_of_description(text: str, positions: Mapping[str, float] | None = None) -> FrameTree:

@@ -1,8 +1,6 @@
 """The joints of /joint_states, and the arm poses in a recording: the stretches of time in which all joints stand still,
-and the returns scanned within them.
-
-Joint states and clouds are compared by the stamps in their headers, as on the robot.
-"""
+and the returns scanned within them. Joint states and clouds are compared by the stamps in their headers, as on the
+robot."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from stretch_sim_cal.errors import InputError
-from stretch_sim_cal.recording.clouds import returns_from_message
+from stretch_sim_cal.geometry.points import lengths
 from stretch_sim_cal.recording.pairing import RESTART, stamp_of
 from stretch_sim_cal.recording.topics import JOINT_STATES, RecordedSets
 from stretch_sim_cal.robot.model import RobotModel
@@ -51,11 +49,9 @@ class SeenPose:
 
 
 def still_poses(recording: "Recording", model: RobotModel, profile: RobotProfile | None = None) -> list[StillPose]:
-    """Return the stretches in which all joints stand still, without the time in which they settle.
-
-    Changes up to `STILL_WITHIN` are noise of the encoders. Raises `InputError` if the recording has no joint states,
-    these lack a joint of the arm or stamps, or if there is no such stretch.
-    """
+    """Return the stretches in which all joints stand still, without the time in which they settle. Changes up to
+    `STILL_WITHIN` are noise of the encoders. Raises `InputError` if the recording has no joint states, these lack a
+    joint of the arm or stamps, or if there is no such stretch."""
     recording.require(JOINT_STATES, JOINT_STATE_TYPE)
     profile = profile or stretch_profile()
     within = {profile.commands[joint]: tolerance for joint, tolerance in still_within(profile).items()}
@@ -104,26 +100,23 @@ def still_poses(recording: "Recording", model: RobotModel, profile: RobotProfile
 
 
 def _unusable(recording: "Recording", fault: str) -> InputError:
-    return InputError(
-        f"{recording.path}: stamps on {JOINT_STATES} {fault}: clouds cannot be assigned to poses; record "
-        "the robot's own messages, once"
-    )
+    remedy = "clouds cannot be assigned to poses; record the robot's own messages, once"
+    return InputError(f"{recording.path}: stamps on {JOINT_STATES} {fault}: {remedy}")
 
 
 def seen_poses(
     sets: RecordedSets, poses: Sequence[StillPose], num_frames: int, period: float, reach: float
 ) -> list[SeenPose]:
     """Return the poses with the returns of up to `num_frames` scans of each lidar that were scanned wholly within each.
-
     `period` (s) is how long a scan takes; returns further than `reach` (m) from their lidar are left out. Poses without
-    a scan of each are left out. Raises `InputError` if none is left.
-    """
+    a scan of each are left out. Raises `InputError` if none is left."""
     clouds: list[list[dict[str, np.ndarray]]] = [[] for _ in poses]
     for found in sets.messages():
         first, last = found.span
         for pose, own in zip(poses, clouds, strict=True):
             if pose.begin <= first and last + round(period * 1e9) <= pose.end and len(own) < num_frames:
-                own.append({name: _near(returns_from_message(each), reach) for name, each in found.items.items()})
+                near = {name: cloud[lengths(cloud[:, :3]) < reach] for name, cloud in found.clouds.items()}
+                own.append({name: cloud.astype(float) for name, cloud in near.items()})
         if all(len(own) == num_frames for own in clouds):
             break
     seen = [
@@ -136,7 +129,3 @@ def seen_poses(
             "hold each arm pose for some seconds, with the clocks of lidars and robot synchronised"
         )
     return seen
-
-
-def _near(cloud: np.ndarray, reach: float) -> np.ndarray:
-    return cloud[np.linalg.norm(cloud[:, :3], axis=1) < reach].astype(float)

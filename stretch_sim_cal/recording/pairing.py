@@ -1,16 +1,16 @@
-"""Stamps, and streams of stamped items of any number of lidars, of which sets of one time are made by them.
-
-Lidars are synchronised only to within tens of milliseconds, so scans are matched by their stamps, within a bound.
-"""
+"""Stamps, and streams of stamped items of any number of lidars, of which sets of one time are made by them. Lidars are
+synchronised only to within tens of milliseconds, so scans are matched by their stamps, within a bound."""
 
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Generic, NamedTuple, TypeVar
+from functools import cached_property
+from typing import Any
+
+import numpy as np
 
 from stretch_sim_cal.command import enumerated
-
-Payload = TypeVar("Payload")
+from stretch_sim_cal.recording.clouds import returns_from_message
 
 MILLISECOND = 1_000_000
 # A stamp this far behind the last one is not a late message but a stream that restarted: a bag that loops, a restart.
@@ -22,12 +22,20 @@ def stamp_of(message: Any) -> int:
     return message.header.stamp.sec * 1_000_000_000 + message.header.stamp.nanosec
 
 
-class StampSet(NamedTuple, Generic[Payload]):
-    """Items of one time by lidar; `stamp` (ns) is the first lidar's, `span` the earliest and the latest one."""
+@dataclass(frozen=True)
+class CloudSet:
+    """Clouds of one time, as `messages` by lidar; `stamp` (ns) is the first lidar's, `span` the earliest and the latest
+    one."""
 
-    items: dict[str, Payload]
+    messages: dict[str, Any]
     stamp: int
     span: tuple[int, int]
+
+    @cached_property
+    def clouds(self) -> dict[str, np.ndarray]:
+        """Each lidar's returns (N, 5) float32 in its own frame: x, y, z, ring, intensity; (N, 3) if it sends no
+        more."""
+        return {name: returns_from_message(message) for name, message in self.messages.items()}
 
 
 @dataclass
@@ -53,10 +61,7 @@ class MatchingCounts:
     def sentence(self) -> str:
         called = {1: "scans", 2: "pairs"}.get(len(self.received), "sets")
         received = enumerated([f"{count} {name}" for name, count in self.received.items()])
-        parts = [
-            f"{self.sets} {called} from {received} clouds",
-            f"{100 * self.alone_share:.1f} % without a partner",
-        ]
+        parts = [f"{self.sets} {called} from {received} clouds", f"{100 * self.alone_share:.1f} % without a partner"]
         if self.duplicates or self.out_of_order:
             parts.append(f"{self.duplicates} duplicates and {self.out_of_order} late ones dropped")
         if self.restarts:
@@ -64,27 +69,25 @@ class MatchingCounts:
         return ", ".join(parts)
 
 
-class StampMatching(Generic[Payload]):
-    """Makes sets of items, one of each of the lidars `names`: to each one of the first lidar, of every other lidar the
-    one of nearest stamp, at most `bound` (s) apart; every item is used at most once.
-
-    Per lidar stamps (ns) must rise; an item with the stamp of its predecessor (a duplicate) or an older one is dropped.
-    At most `capacity` items per lidar wait for a partner. The items of a single lidar are sets by themselves.
-    """
+class StampMatching:
+    """Makes sets of messages, or other items, one of each of the lidars `names`: to each one of the first lidar, of
+    every other lidar the one of nearest stamp, at most `bound` (s) apart; every item is used at most once. Per lidar
+    stamps (ns) must rise; an item with the stamp of its predecessor (a duplicate) or an older one is dropped. At most
+    `capacity` items per lidar wait for a partner. The items of a single lidar are sets by themselves."""
 
     def __init__(self, names: Sequence[str], bound: float = 0.05, capacity: int = 10):
         self.bound, self.capacity = round(bound * 1e9), capacity
         self.counts = MatchingCounts(dict.fromkeys(names, 0))
-        self._waiting: dict[str, deque[tuple[int, Payload]]] = {name: deque() for name in names}
+        self._waiting: dict[str, deque[tuple[int, Any]]] = {name: deque() for name in names}
         self._last: dict[str, int] = {}
         self._period: dict[str, int] = {}
 
-    def add(self, name: str, stamp: int, payload: Payload) -> list[StampSet[Payload]]:
+    def add(self, name: str, stamp: int, message: Any) -> list[CloudSet]:
         """Take one item of a lidar and return the sets that are complete by it, oldest first."""
         self.counts.received[name] += 1
         if not self._is_news(name, stamp):
             return []
-        self._waiting[name].append((stamp, payload))
+        self._waiting[name].append((stamp, message))
         sets = list(self._complete())
         self._give_up(name, len(self._waiting[name]) - self.capacity)
         return sets
@@ -105,7 +108,7 @@ class StampMatching(Generic[Payload]):
         self._last[name] = stamp
         return True
 
-    def _complete(self) -> Iterator[StampSet[Payload]]:
+    def _complete(self) -> Iterator[CloudSet]:
         first, *others = self._waiting
         while all(self._waiting.values()):
             found = (self._without_partner(first, other) for other in others)
@@ -118,7 +121,7 @@ class StampMatching(Generic[Payload]):
             taken = {name: waiting.popleft() for name, waiting in self._waiting.items()}
             stamps = [stamp for stamp, _ in taken.values()]
             self.counts.sets += 1
-            yield StampSet({name: item for name, (_, item) in taken.items()}, stamps[0], (min(stamps), max(stamps)))
+            yield CloudSet({name: item for name, (_, item) in taken.items()}, stamps[0], (min(stamps), max(stamps)))
 
     def _without_partner(self, first: str, other: str) -> str | None:
         """Return which of two lidars' oldest items has no partner in the other one's, "" if they are partners, None

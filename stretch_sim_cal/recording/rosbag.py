@@ -40,7 +40,7 @@ def is_recording(path: str | Path) -> bool:
     return path.is_file() or metadata.is_file() and "rosbag2_bagfile_information" in read_yaml(metadata)
 
 
-class Recording:
+class Recording(contextlib.AbstractContextManager):
     """An open recording (context manager). Raises `InputError` if it is missing, truncated or not a rosbag2."""
 
     def __init__(self, path: str | Path):
@@ -57,10 +57,7 @@ class Recording:
         except BROKEN as error:
             raise InputError(f"{self.path}: cannot be read as a rosbag2 recording: {_cause(error)}") from error
 
-    def __enter__(self) -> "Recording":
-        return self
-
-    def __exit__(self, *_exception) -> None:
+    def __exit__(self, *_exception: object) -> None:
         self._reader.close()
 
     @property
@@ -72,11 +69,9 @@ class Recording:
         return sum(connection.msgcount for connection in self._reader.connections if connection.topic == topic)
 
     def messages(self, topics: Sequence[str]) -> Iterator[tuple[str, Any]]:
-        """Yield (topic, message) of these topics in the order in which they were received.
-
-        Raises `InputError` if the recording breaks off, holds a message that its own definition does not fit, or one of
-        these topics has several types.
-        """
+        """Yield (topic, message) of these topics in the order in which they were received. Raises `InputError` if the
+        recording breaks off, holds a message that its own definition does not fit, or one of these topics has several
+        types."""
         connections = [connection for connection in self._reader.connections if connection.topic in topics]
         if not connections:
             return  # rosbags would give every topic
@@ -120,12 +115,10 @@ FORMAT_VERSION = 9  # of metadata.yaml: what Jazzy writes
 _UNLIMITED = QosTime(sec=2147483647, nsec=4294967295)
 
 
-class RecordingWriter:
+class RecordingWriter(contextlib.AbstractContextManager):
     """Writes one rosbag2 folder; a context whose `directory` appears when it ends, complete, also after an exception.
-
     Until then the recording grows in a hidden folder beside it, which stays behind only if the process is killed.
-    Raises `InputError` if `directory` exists already, its parent cannot be written, or `storage` is not known.
-    """
+    Raises `InputError` if `directory` exists already, its parent cannot be written, or `storage` is not known."""
 
     def __init__(self, directory: str | Path, storage: str = "mcap") -> None:
         self.directory = Path(directory)
@@ -139,18 +132,15 @@ class RecordingWriter:
             self.directory.parent.mkdir(parents=True, exist_ok=True)
             self._hidden = Path(tempfile.mkdtemp(prefix=f".{self.directory.name}.", dir=self.directory.parent))
             # The storage file is named after its folder, so that has to have its final name from the start.
-            self._writer = Writer(
-                self._hidden / self.directory.name, version=FORMAT_VERSION, storage_plugin=STORAGES[storage]
-            )
+            folder = self._hidden / self.directory.name
+            self._writer = Writer(folder, version=FORMAT_VERSION, storage_plugin=STORAGES[storage])
             self._writer.open()
         except (OSError, WriterError) as error:
             raise InputError(f"{self.directory}: cannot be written: {error}") from error
 
     def add_topic(self, topic: str, message_type: str, latched: bool = False) -> None:
-        """Declare a topic before its first message; `message_type` is like "sensor_msgs/msg/JointState".
-
-        Raises `InputError` for a type that is neither in Jazzy's common interfaces nor among `tf2_msgs`.
-        """
+        """Declare a topic before its first message; `message_type` is like "sensor_msgs/msg/JointState". Raises
+        `InputError` for a type that is neither in Jazzy's common interfaces nor among `tf2_msgs`."""
         if topic in self._connections:
             return
         if message_type not in self._typestore.types:
@@ -169,14 +159,11 @@ class RecordingWriter:
         """Write one message as it travels, `serialized` as CDR, without the unused bytes at its end: rmw reserves room
         for the alignment of elements that an empty sequence does not have, and does not clear it."""
         definition = self._typestore.get_msgdef(self._connections[topic].msgtype)
-        size = CDR_HEADER + definition.getsize_cdr(0, message, self._typestore)
-        self.write(topic, stamp_ns, serialized[:size])
+        self.write(topic, stamp_ns, serialized[: CDR_HEADER + definition.getsize_cdr(0, message, self._typestore)])
 
     def write(self, topic: str, stamp_ns: int, serialized: bytes) -> None:
-        """Write one message, serialized as CDR, of a topic that was added, as received at `stamp_ns`.
-
-        Raises `InputError` if the disk does not take it.
-        """
+        """Write one message, serialized as CDR, of a topic that was added, as received at `stamp_ns`. Raises
+        `InputError` if the disk does not take it."""
         try:
             self._writer.write(self._connections[topic], stamp_ns, serialized)
         except OSError as error:
@@ -205,13 +192,8 @@ class RecordingWriter:
             raise self._failure(error) from error
 
     def _failure(self, error: OSError) -> InputError:
-        return InputError(
-            f"{self.directory}: cannot be written: {error.strerror or error}; the incomplete recording is in "
-            f"{self._hidden}"
-        )
+        why = f"{error.strerror or error}; the incomplete recording is in {self._hidden}"
+        return InputError(f"{self.directory}: cannot be written: {why}")
 
-    def __enter__(self) -> "RecordingWriter":
-        return self
-
-    def __exit__(self, *_exception) -> None:
+    def __exit__(self, *_exception: object) -> None:
         self.close()

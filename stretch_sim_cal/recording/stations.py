@@ -53,28 +53,27 @@ class Scan(NamedTuple):
     end: float
     held: Any
 
+    @property
+    def middle(self) -> float:
+        return (self.begin + self.end) / 2
+
     @classmethod
     def of(cls, message: Any) -> "Scan":
         """Return that of a cloud's message. Raises `InputError` if its points have no times of their own, or times of
         another clock than its stamp."""
-        records, stamp = records_from_message(message), 1e-9 * stamp_of(message)
-        times = records["timestamp"][records["timestamp"] != 0] if "timestamp" in records.dtype.names else []
+        records, stamp, times = records_from_message(message), 1e-9 * stamp_of(message), np.zeros(0)
+        who, remedy = f"a cloud of '{message.header.frame_id}'", "use only the stops (without --continuous)"
+        if "timestamp" in records.dtype.names:
+            times = records["timestamp"][records["timestamp"] != 0]
         if len(records) and not len(times):
-            raise InputError(
-                f"a cloud of '{message.header.frame_id}' has no time for each point (a field 'timestamp' in s); "
-                "use only the stops (without --continuous)"
-            )
+            raise InputError(f"{who} has no time for each point (a field 'timestamp' in s); {remedy}")
         begin, end = (float(times.min()), float(times.max())) if len(times) else (stamp, stamp)
         if not (abs(begin - stamp) < 2e-9 * SCAN and abs(end - stamp) < 2e-9 * SCAN):
-            raise InputError(
-                f"a cloud of '{message.header.frame_id}' is of {stamp:.3f} s, its points of {begin:.3f} to "
-                f"{end:.3f} s; use only the stops (without --continuous)"
-            )
+            raise InputError(f"{who} is of {stamp:.3f} s, its points of {begin:.3f} to {end:.3f} s; {remedy}")
         if begin == end and len(records) > 1:
             raise InputError(
-                f"all points of a cloud of '{message.header.frame_id}' have the same time, as of a driver that knows "
-                "no other, or of Gazebo, which casts a scan at one instant: scans on the move need the time of each "
-                "point; use only the stops (without --continuous)"
+                f"all points of {who} have the same time, as of a driver that knows no other, or of Gazebo, "
+                f"which casts a scan at one instant: scans on the move need the time of each point; {remedy}"
             )
         return cls(begin, end, message)
 
@@ -86,21 +85,18 @@ def sweeps_between(
     steadily and slowly by the odometry of the way: `times` (K,) in s, `poses` (K, 3) without jumps."""
     found: list[tuple[float, Sweep, dict[str, Scan]]] = []
     ways = np.r_[0.0, np.cumsum(np.linalg.norm(np.diff(poses, axis=0) / SPACING, axis=1))]
-    first, *others = scans
-    for scan in scans[first]:
-        together = {first: scan}
-        for name in others:
-            middle = (scan.begin + scan.end) / 2
-            near = min(scans[name], key=lambda each: abs((each.begin + each.end) / 2 - middle), default=None)
-            if near is not None and abs((near.begin + near.end) / 2 - middle) < APART:
-                together[name] = near
+    for middle in [scan.middle for scan in next(iter(scans.values()))]:
+        near = {name: [each for each in own if abs(each.middle - middle) < APART] for name, own in scans.items()}
+        if not all(near.values()):
+            continue
+        together = {name: min(own, key=lambda each: abs(each.middle - middle)) for name, own in near.items()}
         begin, end = min(each.begin for each in together.values()), max(each.end for each in together.values())
         time = (begin + end) / 2
         around = slice(
             int(np.searchsorted(times, min(begin, time - WINDOW))) - 1,
             int(np.searchsorted(times, max(end, time + WINDOW), side="right")) + 1,
         )
-        if len(together) < len(scans) or around.start < 0 or around.stop > len(times):
+        if around.start < 0 or around.stop > len(times):
             continue
         sweep = Sweep(time, times[around], poses[around])
         before, after = sweep.steps(np.array([time - WINDOW, time + WINDOW])) * [[-1.0], [1.0]]
@@ -121,12 +117,9 @@ def recorded_stations(
     warn: Callable[[str], None], continuous: bool = False,
 ) -> list[RecordedStation]:  # fmt: skip
     """Return where the robot stood, with up to `limit` clouds of each lidar, two stations or more, and if it is
-    `continuous` scans on the move between them.
-
-    `topics`, `frames` and `warn` are as of `cloud_messages`, with its errors. Odometry and clouds are compared by the
-    stamps in their headers. Raises `InputError` if odometry is missing or jumps back in time, or the robot stood at
-    fewer than two places long enough for a scan of each lidar.
-    """
+    `continuous` scans on the move between them. `topics`, `frames` and `warn` are as of `cloud_messages`, with its
+    errors. Odometry and clouds are compared by the stamps in their headers. Raises `InputError` if odometry is missing
+    or jumps back in time, or the robot stood at fewer than two places long enough for a scan of each lidar."""
     recording.require(odometry_topic, ODOMETRY_TYPE)
     odometry = (message for _, message in recording.messages([odometry_topic]))
     clouds = ((name, stamp_of(message), message) for name, message in cloud_messages(recording, topics, frames, warn))

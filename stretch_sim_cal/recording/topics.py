@@ -1,8 +1,9 @@
 """Frames, the description, joints and pairs of clouds from the topics of a recording. Needs no ROS."""
 
+import contextlib
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import SIDES
 from stretch_sim_cal.recording.clouds import CLOUD_TYPE, returns_from_message, scan_from_message
 from stretch_sim_cal.recording.frame_tree import FrameCheck, FrameTree, transform_of_message, tree_of_description
-from stretch_sim_cal.recording.pairing import MatchingCounts, StampMatching, StampSet, stamp_of
+from stretch_sim_cal.recording.pairing import CloudSet, MatchingCounts, StampMatching, stamp_of
 from stretch_sim_cal.sensor.sensor import Sensor
 from stretch_sim_cal.sensor.signature import Observer, Signature, sync_line
 
@@ -42,20 +43,17 @@ def recorded_frames(
 ) -> RecordedFrames:  # fmt: skip
     """Return the lidars' poses by the recording's /robot_description, else its /tf_static, else `description` (URDF
     text), which the option `described_by` gave. `further` are the frames of lidars beyond two by name. Raises
-    `InputError` that names what is missing and what is there.
-    """
+    `InputError` that names what is missing and what is there."""
     problems = []
     for tree in _trees(recording, description, described_by):
         try:
             beyond = {name: tree.lookup(base, frame) for name, frame in (further or {}).items()}
-            found = RecordedFrames(tree.lookup(base, left), tree.lookup(left, right), None, tree.source, beyond)
+            both, footprint_from_base = (tree.lookup(base, left), tree.lookup(left, right)), None
+            with contextlib.suppress(InputError):  # older descriptions begin at base_link
+                footprint_from_base = tree.lookup(footprint, base)
+            return RecordedFrames(*both, footprint_from_base, tree.source, beyond)
         except InputError as error:
             problems.append(str(error))
-            continue
-        try:
-            return replace(found, footprint_from_base=tree.lookup(footprint, base))
-        except InputError:  # older descriptions begin at base_link
-            return found
     raise InputError(
         f"{recording.path}: has no poses of the lidars; give the robot's URDF with --model, or its profile with --robot"
         + (f" ({'; '.join(problems)})" if problems else "")
@@ -102,20 +100,19 @@ def recorded_signatures(
     `InputError` if a topic is missing."""
     for topic in topics.values():
         recording.require(topic, CLOUD_TYPE)
-    observers = {side: Observer() for side in topics}
-    observer_of = {topic: observers[side] for side, topic in topics.items()}
-    for topic, message in recording.messages(list(observer_of)):
-        if observer_of[topic].num_scans < scans:
+    observers = {topic: Observer() for topic in topics.values()}
+    for topic, message in recording.messages(list(observers)):
+        if observers[topic].num_scans < scans:
             try:
-                observer_of[topic].add(scan_from_message(message), 1e-9 * stamp_of(message))
+                observers[topic].add(scan_from_message(message), 1e-9 * stamp_of(message))
             except InputError as error:
                 raise InputError(f"{recording.path}: {topic}: {error}") from error
         elif all(observer.num_scans >= scans for observer in observers.values()):
             break
     found: dict[str, Signature | InputError] = {}
-    for side, observer in observers.items():
+    for side, topic in topics.items():
         try:
-            found[side] = observer.signature(candidates)
+            found[side] = observers[topic].signature(candidates)
         except InputError as error:
             found[side] = error
     return found
@@ -170,12 +167,10 @@ def recorded_clouds(
 
 class RecordedSets:
     """Clouds of one time in a recording, in order; iterating yields tuples of clouds in the order of `topics`, (N, 5)
-    each (x, y, z, ring, intensity; (N, 3) if a cloud has no more), without sets of which one is empty.
-
-    `topics`, `frames` and `warn` are as of `cloud_messages`, with its errors; if left and right have the same topic and
-    frame, the robot has one lidar, and right clouds are empty. `bound` (s) is how far apart the stamps of a set may be,
-    `limit` the most sets to yield, `read` what makes a cloud of a message. Raises `InputError` if there is no set.
-    """
+    each (x, y, z, ring, intensity; (N, 3) if a cloud has no more), without sets of which one is empty. `topics`,
+    `frames` and `warn` are as of `cloud_messages`, with its errors; if left and right have the same topic and frame,
+    the robot has one lidar, and right clouds are empty. `bound` (s) is how far apart the stamps of a set may be,
+    `limit` the most sets to yield, `read` what makes a cloud of a message. Raises `InputError` if there is no set."""
 
     def __init__(
         self, recording: "Recording", topics: dict[str, str], frames: dict[str, str], bound: float, limit: int,
@@ -185,37 +180,35 @@ class RecordedSets:
             raise InputError(f"--max-time-difference: {bound} s; give a number from 0 to 10")
         for topic in topics.values():
             recording.require(topic, CLOUD_TYPE)
-        self.path = recording.path
-        self._recording, self._frames, self._warn = recording, frames, warn
+        self.path, self._recording, self._topics, self._frames = recording.path, recording, topics, frames
+        self._warn, self._bound, self._limit, self._read = warn, bound, limit, read
         first = {topic: name for name, topic in reversed(topics.items())}
-        self._topics, self._names = topics, tuple(name for name in topics if name in first.values())
+        self._names = tuple(name for name in topics if name in first.values())
         if len(self._names) < len(topics) and len(set(frames.values())) == len(frames):
             raise InputError(f"{self.path}: two lidars have the same topic: {', '.join(topics.values())}")
-        self._bound, self._limit, self._read = bound, limit, read
         self.counts = MatchingCounts({})
         self.total = min(limit, *(recording.count(topic) for topic in topics.values()))
 
     def __iter__(self) -> Iterator[tuple[np.ndarray, ...]]:
         given = 0
         for seen in self.messages():
-            clouds = tuple(self._read(message) for message in seen.items.values())
+            clouds = tuple(self._read(message) for message in seen.messages.values())
             if all(map(len, clouds)):
                 yield clouds if len(clouds) > 1 else (*clouds, clouds[0][:0])
                 given += 1
             if given == self._limit:
                 return
         if not given:
-            miss = self.counts.closest_miss
+            miss, called = self.counts.closest_miss, "pair" if len(self._names) < 3 else "set"
             why = "the clouds are empty" if miss is None else f"their stamps are never closer than {miss / 1e6:.0f} ms"
             raise InputError(
-                f"{self.path}: no {'pair' if len(self._names) < 3 else 'set'} of clouds within "
-                f"{1e3 * self._bound:.0f} ms: {why}; "
+                f"{self.path}: no {called} of clouds within {1e3 * self._bound:.0f} ms: {why}; "
                 "raise --max-time-difference if the lidars' clocks are known to differ"
             )
 
-    def messages(self) -> Iterator[StampSet]:
+    def messages(self) -> Iterator[CloudSet]:
         """Yield all sets of messages by lidar, with their stamps in ns, in order."""
-        matching: StampMatching = StampMatching(self._names, self._bound)
+        matching = StampMatching(self._names, self._bound)
         self.counts = matching.counts
         for name, message in cloud_messages(self._recording, self._topics, self._frames, self._warn):
             yield from matching.add(name, stamp_of(message), message)

@@ -3,10 +3,9 @@ stop that is confirmed."""
 
 import bisect
 import contextlib
-import itertools
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from stretch_sim_cal.collection.plan import Pose, describe
@@ -18,37 +17,37 @@ from stretch_sim_cal.robot.profile import RobotProfile
 from stretch_sim_cal.ros.subscription import JointListener
 from stretch_sim_cal.ros.watchdog import Patience
 
-# How near (m, rad) to its target a joint has to be to have arrived, one that moves in m and any other.
-ARRIVED_WITHIN = (0.005, 0.03)
-# Simulated or real time beyond what a move needs at its speed, before the joint counts as stuck.
-PATIENCE = 5.0
-# Wall time in which the driver has to answer at all, and to confirm a stop.
-ANSWER = 30.0
-STOPPING = 3.0
-# Wall time until services on the network are known, and in which whoever moves the arm answers that it does.
+ARRIVED_WITHIN = (0.005, 0.03)  # of its target: a joint that moves in m, and any other (rad)
+PATIENCE = 5.0  # s beyond what a move needs at its speed, before the joint counts as stuck
+# s of wall time: for an answer of the driver, and for its confirmation of a stop; until services on the network are
+# known, and in which whoever moves the arm answers that it does.
+ANSWER, STOPPING = 30.0, 3.0
 DISCOVERED, ANSWERED = 4.0, 5.0
-# Messages that are kept, for clouds that were scanned a little earlier: 10 s at the robot's 50 Hz.
-REMEMBERED = 500
+REMEMBERED = 500  # messages, for clouds that were scanned a little earlier: 10 s at the robot's 50 Hz
 
 
 class ArmState(JointListener):
     """The arm's joints, since when they stand still, and all joints' positions before."""
 
     def __init__(self, context: Any, model: RobotModel, watchdog: Any, profile: RobotProfile):
-        self._context, self._model, self._watchdog = context, model, watchdog
-        self.profile = profile
-        self._still_within = still_within(self.profile)
+        self._context, self._model, self._watchdog, self.profile = context, model, watchdog, profile
+        self._still_within = still_within(profile)
         self.stamp = 0
         self._still_at: dict[str, float] = {}
         self._still_since: dict[str, int] = {}
         self._history: deque[tuple[int, dict[str, float]]] = deque(maxlen=REMEMBERED)
-        super().__init__(context, watchdog, self.profile)
+        super().__init__(context, watchdog, profile)
 
     @property
     def arm(self) -> dict[str, float]:
         """The values (m, rad) of the joints of a dataset that have been heard of."""
-        commanded = self.profile.commanded_positions(self._model, self.positions)
-        return {joint: float(commanded[name]) for joint, name in self.profile.commands.items() if name in commanded}
+        known = self.by_command
+        return {joint: known[name] for joint, name in self.profile.commands.items() if name in known}
+
+    @property
+    def by_command(self) -> dict[str, float]:
+        """The values (m, rad) of all joints, by the driver's names for those that it takes commands for."""
+        return self.profile.commanded_positions(self._model, self.positions)
 
     @property
     def still_since(self) -> int:
@@ -56,13 +55,13 @@ class ArmState(JointListener):
         return max(self._still_since.values(), default=self.stamp if self.profile.planned else 0)
 
     def between(self, begin: int, end: int) -> list[dict[str, float]]:
-        """Return the positions of all joints in messages stamped from `begin` to `end` (ns), with the last one before
-        and the first one after; none if all that is remembered is later."""
+        """Return `by_command` of the messages stamped from `begin` to `end` (ns), with the last one before and the
+        first one after; none if all that is remembered is later."""
         stamps = [stamp for stamp, _ in self._history]
         if not stamps or stamps[0] > begin:
             return []
         first, last = bisect.bisect_right(stamps, begin) - 1, bisect.bisect_left(stamps, end)
-        return [positions for _, positions in itertools.islice(self._history, first, last + 1)]
+        return [positions for _, positions in list(self._history)[first : last + 1]]
 
     def wait_until_known(self) -> None:
         """Wait for all planned joints. Raises `RunFailure` (watchdog) if nothing comes."""
@@ -71,7 +70,7 @@ class ArmState(JointListener):
     def _take(self, message: Any) -> None:
         super()._take(message)
         self.stamp = stamp_of(message) or self._context.node.get_clock().now().nanoseconds  # some drivers do not stamp
-        self._history.append((self.stamp, dict(self.positions)))
+        self._history.append((self.stamp, self.by_command))
         for joint, value in self.arm.items():
             if abs(value - self._still_at.get(joint, float("inf"))) > self._still_within[joint]:
                 self._still_at[joint] = value
@@ -100,29 +99,26 @@ class ArmMotion:
     def wait_for_driver(self) -> None:
         """Wait for the action's server. Raises `RunFailure` if there is none, `InputError` if another program of this
         package moves the arm, on this machine or another: two plans for one arm."""
-        if not self._context.spin_until(self._client.server_is_ready, timeout=ANSWER):
-            raise RunFailure(self._not_offered())
-        self._refuse_two()
-
-    def _not_offered(self) -> str:
-        """Return why the action is not there: discovery, on a busy network, can miss some of what a driver offers."""
         node, action = self._context.node, self._profile.trajectory
-        services, topics = ("send_goal", "cancel_goal", "get_result"), ("feedback", "status")
-        parts = {name: node.count_services(f"{action}/_action/{name}") for name in services}
-        parts |= {name: node.count_publishers(f"{action}/_action/{name}") for name in topics}
-        if not any(parts.values()):
-            return f"no node offers the action {action}; is the robot's driver running?"
-        seen = ", ".join(f"{name} {count}" for name, count in parts.items())
-        return f"the action {action} was discovered only in part ({seen}); start this program again, or the driver"
+        if not self._context.spin_until(self._client.server_is_ready, timeout=ANSWER):
+            services, topics = ("send_goal", "cancel_goal", "get_result"), ("feedback", "status")
+            parts = {name: node.count_services(f"{action}/_action/{name}") for name in services}
+            parts |= {name: node.count_publishers(f"{action}/_action/{name}") for name in topics}
+            if not any(parts.values()):
+                raise RunFailure(f"no node offers the action {action}; is the robot's driver running?")
+            # Discovery, on a busy network, can miss some of what a driver offers.
+            seen = ", ".join(f"{name} {count}" for name, count in parts.items())
+            raise RunFailure(
+                f"the action {action} was discovered only in part ({seen}); start this program again, or the driver"
+            )
+        self._refuse_two()
 
     @contextlib.contextmanager
     def stopping(self) -> Iterator[None]:
-        """A context out of which no exception, nor signal, leads while the arm still moves. Moves belong in it.
-
-        Signals are held, from before a goal is sent until the driver has confirmed that the arm stopped: none can
-        fall between a goal and the note that it was sent, nor, a second one, end the stopping. Raises `InputError` as
-        `wait_for_driver` does, since another may have been started meanwhile.
-        """
+        """A context out of which no exception, nor signal, leads while the arm still moves. Moves belong in it. Signals
+        are held, from before a goal is sent until the driver has confirmed that the arm stopped: none can fall between
+        a goal and the note that it was sent, nor, a second one, end the stopping. Raises `InputError` as
+        `wait_for_driver` does, since another may have been started meanwhile."""
         with self._context.signals_held():
             self._refuse_two()
             node = self._context.node
@@ -147,16 +143,15 @@ class ArmMotion:
         self._asked.remove_pending_request(asked)
 
     def move(self, target: Pose) -> None:
-        """Move to `target` and return when /joint_states says that the arm is there.
-
-        Raises `Refused` if the driver rejects the move, and `RunFailure` if it gives up, a joint does not
-        arrive, or nothing is heard.
-        """
-        goal, needed = self._goal(target)
-        if goal is None:
+        """Move to `target` and return when /joint_states says that the arm is there. Raises `Refused` if the driver
+        rejects the move, and `RunFailure` if it gives up, a joint does not arrive, or nothing is heard."""
+        # Joints that are where they should be are not moved; the tolerance is far below what counts as arrived.
+        moving = self._missing(target, 0.1)
+        if not moving:
             return
         there = describe(target, self._profile)
-        self._sent = self._client.send_goal_async(goal)
+        needed = max(abs(gap) / self._speeds[joint] for joint, gap in moving.items())
+        self._sent = self._client.send_goal_async(self._goal(target, list(moving), needed))
         self._wait(self._sent.done, f"the driver did not answer a goal for {self._profile.trajectory}", wall=ANSWER)
         handle = self._sent.result()
         if not handle.accepted:
@@ -168,13 +163,16 @@ class ArmMotion:
         outcome = result.result().result
         if outcome.error_code != self._action.Result.SUCCESSFUL:
             raise RunFailure(f"the driver aborted the move to {there}: {outcome.error_string or outcome.error_code}")
-        self._wait(lambda: not self._missing(target), lambda: self._not_there(target), ros=PATIENCE)
+
+        def not_there() -> str:
+            missing = ", ".join(f"{joint} by {gap:+.3g}" for joint, gap in self._missing(target).items())
+            return f"the driver reports that the arm arrived at {there}, but by /joint_states it is off by {missing}"
+
+        self._wait(lambda: not self._missing(target), not_there, ros=PATIENCE)
 
     def stop(self) -> None:
-        """Cancel what is under way and wait for the driver's word that it is; else call its stop service.
-
-        Works also after a signal, when the node's own spinning has ended.
-        """
+        """Cancel what is under way and wait for the driver's word that it is; else call its stop service. Works also
+        after a signal, when the node's own spinning has ended."""
         if self._sent is None:
             return
         stopped = self._cancel(time.monotonic() + STOPPING)
@@ -184,9 +182,8 @@ class ArmMotion:
             if not self._sent.done():  # a goal that has not been answered may reach the driver after that call
                 stopped = self._cancel(deadline)
         self._sent = None
-        self._context.log.warning(
-            "the arm was stopped" if stopped else "the driver did not confirm that the arm stopped"
-        )
+        said = "the arm was stopped" if stopped else "the driver did not confirm that the arm stopped"
+        self._context.log.warning(said)
 
     def _cancel(self, deadline: float) -> bool:
         """Cancel the goal under way, as soon as it is answered; return whether the driver says that it is over."""
@@ -198,35 +195,25 @@ class ArmMotion:
         canceled, ended = handle.cancel_goal_async(), handle.get_result_async()
         return self._spin_until(lambda: canceled.done() and ended.done(), deadline)
 
-    def _goal(self, target: Pose) -> tuple[Any, float]:
-        """Return the goal for the joints that have to move (None for none), and the seconds it needs."""
+    def _goal(self, target: Pose, moving: Sequence[str], needed: float) -> Any:
+        """Return the goal for the joints that are `moving`, which need so long (s)."""
         from builtin_interfaces.msg import Duration
         from trajectory_msgs.msg import JointTrajectory, JointTrajectoryPoint
 
         wanted = dict(zip(self._profile.planned_names, target, strict=False))
-        # Joints that are where they should be are not moved; the tolerance is far below what counts as arrived.
-        moving = self._missing(target, 0.1)
-        if not moving:
-            return None, 0.0
-        needed = max(abs(gap) / self._speeds[joint] for joint, gap in moving.items())
         point = JointTrajectoryPoint(
             positions=[float(wanted[joint]) for joint in moving],
             velocities=[float(self._speeds[joint]) for joint in moving],
             time_from_start=Duration(sec=int(needed), nanosec=int(needed % 1.0 * 1e9)),
         )
         names = [self._profile.commands[joint] for joint in moving]
-        return self._action.Goal(trajectory=JointTrajectory(joint_names=names, points=[point])), needed
+        return self._action.Goal(trajectory=JointTrajectory(joint_names=names, points=[point]))
 
     def _missing(self, target: Pose, share: float = 1.0) -> dict[str, float]:
         """Return how far (m, rad) joints are from `target`, of those beyond a share of what counts as arrived."""
         here = self._state.arm
         gaps = {joint: value - here[joint] for joint, value in zip(self._profile.planned_names, target, strict=False)}
         return {joint: gap for joint, gap in gaps.items() if abs(gap) > share * self._arrived[joint]}
-
-    def _not_there(self, target: Pose) -> str:
-        missing = ", ".join(f"{joint} by {gap:+.3g}" for joint, gap in self._missing(target).items())
-        there = describe(target, self._profile)
-        return f"the driver reports that the arm arrived at {there}, but by /joint_states it is off by {missing}"
 
     def _wait(self, condition, complaint, ros: float = 0.0, wall: float = PATIENCE) -> None:
         """Spin until `condition`. Raises `RunFailure` after at least so many s of ROS time and of wall time."""

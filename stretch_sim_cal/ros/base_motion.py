@@ -3,7 +3,7 @@ confirms."""
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +14,7 @@ from stretch_sim_cal.recording.pairing import stamp_of
 from stretch_sim_cal.recording.stations import SETTLE, STILL, yaw_of
 from stretch_sim_cal.robot.wheeled_base import WheeledBase
 from stretch_sim_cal.ros.subscription import MatchedSubscription
-from stretch_sim_cal.ros.watchdog import Patience
+from stretch_sim_cal.ros.watchdog import Patience, Watchdog
 
 PERIOD = 0.05  # s of wall time between commands, well within the time-out of any base
 LAG = 2.0 * PERIOD  # s from where the base is until a command that knows it is obeyed
@@ -46,9 +46,9 @@ class Speeds:
 class Odometer:
     """Listens to odometry: the `pose`, x, y (m) and yaw (rad) that counts whole turns, (3,), None before the first;
     `stamp` (ns) is its time, `still_since` (ns) that from which on the robot stands. `messages` are those that came
-    since somebody took them. The `watchdogs` watch for silence."""
+    since somebody took them. The `watchdog` watches for silence."""
 
-    def __init__(self, context: Any, topic: str, watchdogs: Sequence[Any]):
+    def __init__(self, context: Any, topic: str, watchdog: Watchdog):
         from nav_msgs.msg import Odometry
 
         self.topic = topic
@@ -56,7 +56,7 @@ class Odometer:
         self.stamp = self.still_since = 0
         self.messages: list[Any] = []
         self._anchor = np.full(3, np.inf)
-        subscription = MatchedSubscription(context, Odometry, topic, self._take, depth=50, watchdogs=watchdogs)
+        subscription = MatchedSubscription(context, Odometry, topic, self._take, depth=50, watchdog=watchdog)
         self.close = subscription.close
 
     @property
@@ -116,8 +116,8 @@ class BaseMotion:
 
     @contextlib.contextmanager
     def stopping(self) -> Iterator[None]:
-        """A context out of which no exception, nor signal, leads while the base still moves. Motion belongs in it.
-        Signals are held meanwhile, so that no second one ends the stopping."""
+        """A context for motion, out of which no exception, nor signal, leads while the base still moves: signals are
+        held meanwhile, so that no second one ends the stopping."""
         with self._context.signals_held():
             try:
                 yield
@@ -127,21 +127,15 @@ class BaseMotion:
 
     def drive(self, target: np.ndarray, look: Callable[[np.ndarray], None]) -> None:
         """Turn on the spot, by more than 10 deg, or drive straight, to x, y (m) and yaw (rad) in odometry's frame,
-        (3,), and come to rest.
-
-        `look` is called again and again with what is left of the way (2,) in base_footprint, and may raise. Raises
-        `Refused` if the base does not move, or otherwise than commanded, `RunFailure` if it does not come to rest.
-        """
-        begin = self._odometer.pose
+        (3,), and come to rest. `look` is called again and again with what is left of the way (2,) in base_footprint,
+        and may raise. Raises `Refused` if the base does not move, or otherwise than commanded, `RunFailure` if it does
+        not come to rest."""
+        begin, speeds = self._odometer.pose, self._speeds
         turns = abs(target[2] - begin[2]) > ASTRAY[1]
         first, speed = self._left(target, turns), 0.0
-        most, slowing = self._speeds.linear, self._speeds.acceleration
-        if turns:
-            most, slowing = self._speeds.angular, self._speeds.angular_acceleration
+        most, slowing = (speeds.angular, speeds.angular_acceleration) if turns else (speeds.linear, speeds.acceleration)
         moved, stuck = begin, Patience(self._context, STUCK, STUCK)
-        self._watchdog.resume()
-        clock = self._context.node.get_clock()
-        before = clock.now().nanoseconds
+        before = self._now
         while True:
             left, pose = self._left(target, turns), self._odometer.pose
             amount = float(np.linalg.norm(left))
@@ -158,7 +152,7 @@ class BaseMotion:
                     f"on{modes}, does a safety function stop it, or is {self._odometer.topic} another base's odometry?"
                 )
             look(np.zeros(2) if turns else left[:2])
-            now = clock.now().nanoseconds
+            now = self._now
             elapsed, before = min(1e-9 * (now - before), 4.0 * PERIOD), now
             to_slow_down = max(0.0, amount - LAG * speed)
             speed = min(most, speed + slowing * elapsed, float(np.sqrt(2.0 * slowing * to_slow_down)))
@@ -166,16 +160,9 @@ class BaseMotion:
             if not turns:
                 twist[2] = np.clip(target[2] - pose[2], -HOLD, HOLD)
             self._command(twist)
-            self._let_pass(self._context.spin_once)
-            self._watchdog.tick()
-        self._rest(look)
-
-    def _rest(self, look: Callable[[np.ndarray], None]) -> None:
         patience = Patience(self._context, RESTLESS, RESTLESS)
         while True:
             self._command(np.zeros(3))
-            self._let_pass(self._context.spin_once)
-            self._watchdog.tick()
             look(np.zeros(2))
             if self._odometer.stands:
                 return
@@ -192,29 +179,26 @@ class BaseMotion:
             return
         deadline, stopped = time.monotonic() + STOPPING, False
         # Odometry that was queued before this moment does not show whether the base obeys.
-        began = max(self._odometer.stamp, self._context.node.get_clock().now().nanoseconds)
+        began = max(self._odometer.stamp, self._now)
         while not stopped and time.monotonic() < deadline:
-            self._command(np.zeros(3))
+            self._publish(np.zeros(3))
             self._let_pass(lambda left: self._context.executor.spin_once(timeout_sec=left))
             stopped = self._odometer.stands and self._odometer.stamp > began + SETTLE
         self._commanded = False
-        self._context.log.warning(
-            "the base was stopped" if stopped else "odometry does not confirm that the base stopped"
-        )
+        said = "the base was stopped" if stopped else "odometry does not confirm that the base stopped"
+        self._context.log.warning(said)
 
     def _left(self, target: np.ndarray, turns: bool) -> np.ndarray:
         """Return the rest of the motion, (3,), in base_footprint: of a turn its angle only, of a way as far as the base
         can drive it."""
-        x, y, angle = target - self._odometer.pose
+        (x, y, angle), yaw = target - self._odometer.pose, self._odometer.pose[2]
         if turns:
             return np.array([0.0, 0.0, angle])
-        yaw = self._odometer.pose[2]
         ahead, left = np.cos(yaw) * x + np.sin(yaw) * y, np.cos(yaw) * y - np.sin(yaw) * x
         return np.array([ahead, left if self._base.strafes else 0.0, 0.0])
 
     def _check_way(self, begin: np.ndarray, pose: np.ndarray, target: np.ndarray, turns: bool) -> None:
-        way = np.zeros(2) if turns else (target - begin)[:2]
-        gone = (pose - begin)[:2]
+        way, gone = np.zeros(2) if turns else (target - begin)[:2], (pose - begin)[:2]
         share = np.clip(gone @ way / max(float(way @ way), 1e-12), 0.0, 1.0)
         beside = np.hypot(*(gone - share * way))
         low, high = sorted((begin[2], target[2]))
@@ -226,19 +210,27 @@ class BaseMotion:
                 "one base, and that no other node drives it"
             )
 
+    @property
+    def _now(self) -> int:
+        return self._context.node.get_clock().now().nanoseconds
+
     def _command(self, twist: np.ndarray) -> None:
+        """Command a twist, and let callbacks run until the next one is due."""
+        self._publish(twist)
+        self._let_pass(self._context.spin_once)
+        self._watchdog.tick()
+
+    def _publish(self, twist: np.ndarray) -> None:
         message = self._publisher.msg_type()
-        inner = message
+        inner = message.twist if self._stamped else message
         if self._stamped:
             message.header.stamp = self._context.node.get_clock().now().to_msg()
             message.header.frame_id = self._context.options.footprint_frame
-            inner = message.twist
         inner.linear.x, inner.linear.y, inner.angular.z = map(float, twist)
         self._commanded = True
         self._publisher.publish(message)
 
     def _let_pass(self, spin_once: Callable[[float], None]) -> None:
-        """Let callbacks run, by `spin_once` and the time left (s), until the next command is due."""
         deadline = time.monotonic() + PERIOD
         while (left := deadline - time.monotonic()) > 0.0:
             spin_once(left)

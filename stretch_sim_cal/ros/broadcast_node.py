@@ -1,10 +1,7 @@
-"""`ros_broadcast_calibration`: the calibration as frames in TF.
-
-It publishes `base_link` -> `floor_plane`, `lidar_left_link` -> `lidar_right_calibrated`, likewise
-`lidar_NAME_calibrated` for each lidar beyond two, and, if the file has mounts, `base_link` -> `lidar_left_calibrated`.
-The frames of the robot's own description stay its own: `base_link` -> `base_footprint` is added only if nobody else
-publishes that frame.
-"""
+"""`ros_broadcast_calibration`: the calibration as frames in TF. It publishes `base_link` -> `floor_plane`,
+`lidar_left_link` -> `lidar_right_calibrated`, likewise `lidar_NAME_calibrated` for each lidar beyond two, and, if the
+file has mounts, `base_link` -> `lidar_left_calibrated`. The frames of the robot's own description stay its own:
+`base_link` -> `base_footprint` is added only if nobody else publishes that frame."""
 
 import time
 from typing import Any
@@ -18,8 +15,7 @@ from stretch_sim_cal.ros.calibration_in_use import CalibrationWatch
 from stretch_sim_cal.ros.frame_listener import FrameListener
 from stretch_sim_cal.ros.node_main import NodeContext
 
-# Wall time that others have, after base_link was first heard, to speak of the footprint frame.
-OTHERS_SPEAK_FIRST = 3.0
+OTHERS_SPEAK_FIRST = 3.0  # s of wall time, after base_link was first heard, for others to publish the footprint frame
 
 
 class Broadcaster:
@@ -29,8 +25,7 @@ class Broadcaster:
         from rclpy.qos import DurabilityPolicy, QoSProfile
         from tf2_msgs.msg import TFMessage
 
-        self._context = context
-        self._options = context.options
+        self._context, self._options = context, context.options
         self._published: dict[tuple[str, str], np.ndarray] = {}
         self._ever_published: list[tuple[str, str, np.ndarray]] = []
         self._base_heard: float | None = None
@@ -42,12 +37,12 @@ class Broadcaster:
         context.every(0.5, self.publish)
 
     def publish(self) -> None:
+        from stretch_sim_cal.ros.messages import transforms_message
+
         frames = self._wanted()
         same = [np.array_equal(transform, self._published.get(names)) for names, transform in frames.items()]
         if len(frames) == len(self._published) and all(same):
             return
-        from stretch_sim_cal.ros.messages import transforms_message
-
         new = frames.keys() - self._published.keys()
         for parent, child in self._published.keys() - frames.keys():
             self._context.log.warning(f"{parent} -> {child} is now published by another node, no longer by this one")
@@ -61,9 +56,8 @@ class Broadcaster:
     def _wanted(self) -> dict[tuple[str, str], np.ndarray]:
         options, file = self._options, self._calibration.file
         left = options.left_lidar_frame
-        if self._frames.tree.known(left):
-            left = self._frames.tree.resolve(left)  # an older robot has another name for the frame
-        frames = calibrated_frames(file, options, left)
+        # An older robot has another name for the frame.
+        frames = calibrated_frames(file, options, self._frames.tree.known(left) or left)
         if file.footprint_from_base is not None and self._footprint_is_free():
             frames[options.base_link_frame, options.footprint_frame] = inverse(file.footprint_from_base)
         return frames

@@ -12,15 +12,13 @@ from stretch_sim_cal.calibration.mounts.file import left_pose
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import apply
 from stretch_sim_cal.recording.clouds import scan_from_message
+from stretch_sim_cal.recording.pairing import CloudSet
 from stretch_sim_cal.robot.profile import profile_called
 from stretch_sim_cal.ros.frame_listener import FrameListener
-from stretch_sim_cal.ros.lidar_clouds import CloudSet
 from stretch_sim_cal.sensor.points import returns_of
 
-LOOK_EVERY = 1.0
+LOOK_EVERY = 1.0  # s
 CALIBRATE = "run ros_align_dual_lidar, then ros_find_floor_calibration"
-# Wall time in s in which the broadcaster's frame should have been heard.
-BROADCAST_GRACE = 3.0
 DISPLAY_DTYPE = np.dtype([("x", "<f4"), ("y", "<f4"), ("z", "<f4"), ("intensity", "<f4"), ("lidar", "<f4")])
 
 
@@ -42,8 +40,7 @@ class CalibrationWatch:
 
     def __init__(self, context, changed: Callable[[], None] = lambda: None):
         self.path = Path(context.options.calibration_file or default_path()).expanduser()
-        self._log = context.log
-        self._changed = changed
+        self._log, self._changed = context.log, changed
         self._read()
         context.every(LOOK_EVERY, self._refresh)
 
@@ -109,30 +106,20 @@ def placement(options, calibration: CalibrationWatch, frames: FrameListener) -> 
     """Return the lidars' poses by the calibration file, else by TF. Without a floor in the file the frame is the
     described footprint, else `floor_frame`. Raises `InputError` if a frame is unknown, or the file's mounts cannot be
     this robot's."""
-    file = calibration.file
-    base_from_left = left_pose(file, frames.lookup(options.base_link_frame, options.left_lidar_frame))
-    right_to_left = file.right_to_left
-    if right_to_left is None:
-        right_to_left = frames.lookup(options.left_lidar_frame, options.right_lidar_frame)
+    file, base, left = calibration.file, options.base_link_frame, options.left_lidar_frame
+    base_from_left = left_pose(file, frames.lookup(base, left))
     frame, footprint_from_base = options.floor_frame, file.footprint_from_base
     if footprint_from_base is None:
         frame = options.footprint_frame
-        footprint_from_base = frames.lookup(frame, options.base_link_frame)
+        footprint_from_base = frames.lookup(frame, base)
     footprint_from_left = footprint_from_base @ base_from_left
-    placed = {"left": footprint_from_left, "right": footprint_from_left @ right_to_left}
-    for name, lidar in profile_called(options.robot).further.items():
-        to_left = file.further_to_left.get(name)
-        placed[name] = footprint_from_left @ (
-            frames.lookup(options.left_lidar_frame, lidar.frame) if to_left is None else to_left
-        )
+    further = {name: lidar.frame for name, lidar in profile_called(options.robot).further.items()}
+    placed = {"left": footprint_from_left}
+    for name, described in {"right": options.right_lidar_frame, **further}.items():
+        to_left = file.to_left[name] if name in file.to_left else frames.lookup(left, described)
+        placed[name] = footprint_from_left @ to_left
     return Placement(frame, placed)
 
 
 def xyz(records: np.ndarray) -> np.ndarray:
     return np.stack([records["x"], records["y"], records["z"]], axis=1)
-
-
-def warn_without_broadcast(context, frames: FrameListener, frame: str) -> None:
-    """Warn if TF does not have `frame` a while after the start: RViz would show nothing."""
-    if not context.spin_until(lambda: frames.tree.known(frame), timeout=BROADCAST_GRACE):
-        context.log.warning(f"frame '{frame}' is not in TF, so RViz shows nothing; run ros_broadcast_calibration")

@@ -1,45 +1,32 @@
 """The nodes that calibrate the lidars: `ros_align_dual_lidar`, `ros_find_floor_calibration`,
 `ros_calibrate_lidar_mounts [DIR]` and `ros_calibrate_by_driving [DIR]`. Each collects, solves, and ends with the result
-in words or JSON and the files written, or with every reason why not.
-
-Beside the calibration file, calibrated joints are recorded in the robot's own stretch_calibration_values.yaml, from
-which its description is made.
-"""
+in words or JSON and the files written, or with every reason why not. Beside the calibration file, calibrated joints are
+recorded in the robot's own stretch_calibration_values.yaml, from which its description is made."""
 
 import argparse
 import contextlib
 import datetime
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from stretch_sim_cal.calibration import values_file
+from stretch_sim_cal.calibration import methods, values_file
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile, default_path, default_robot_id
 from stretch_sim_cal.calibration.checks import check_lidars
 from stretch_sim_cal.calibration.drive_results import Agreement
 from stretch_sim_cal.calibration.driving import DrivenResult
 from stretch_sim_cal.calibration.finding import ANOTHER_PLACE_MAY, OF_ALL_PLACES, coded
 from stretch_sim_cal.calibration.lidars import DescribedLidar, LidarAlignment
-from stretch_sim_cal.calibration.methods import (
-    DEFAULT_ALIGNMENT_METHOD,
-    DEFAULT_FLOOR_METHOD,
-    alignment_method,
-    floor_method,
-    floor_method_names,
-)
 from stretch_sim_cal.calibration.mounts.file import left_pose, stored_mounts
 from stretch_sim_cal.calibration.mounts.robot import calibrated_joints, mount_settings, solve_dataset
 from stretch_sim_cal.calibration.observations import Observations, num_places, places_beside
 from stretch_sim_cal.calibration.pipeline import Stage, alignment_of
 from stretch_sim_cal.calibration.results import LidarPoses
 from stretch_sim_cal.calibration.summaries import plain
-from stretch_sim_cal.calibration.surfaces import body_settings
 from stretch_sim_cal.collection import stages as shared
 from stretch_sim_cal.errors import InputError, Refused
 from stretch_sim_cal.files import rollback
@@ -48,54 +35,14 @@ from stretch_sim_cal.recording.dataset import read_dataset
 from stretch_sim_cal.recording.stations import RecordedStation
 from stretch_sim_cal.robot.profile import profile_called
 from stretch_sim_cal.ros.collect_node import collect
-from stretch_sim_cal.ros.drive_node import DrivenRobot, check_asked
-from stretch_sim_cal.ros.lidar_clouds import depth_for, described_poses, lidars_of
+from stretch_sim_cal.ros.lidar_clouds import LiveRobot, lidars_of
 from stretch_sim_cal.ros.node_commands import ALIGN, MODES, PUBLISHED_FIT
 from stretch_sim_cal.ros.options import either
+from stretch_sim_cal.ros.permission import check_can_ask
 from stretch_sim_cal.ros.robot_context import RobotContext
-from stretch_sim_cal.sensor.sensor import for_each, sensors_called
+from stretch_sim_cal.sensor.sensor import sensors_called
 
 BROADCAST_TAKES = 10.0  # s of wall time for the broadcaster to see that its file has changed, on a busy machine too
-
-
-class _Robot:
-    """What a node hears of the robot (see `collection.stages.Source`); to the lidars it listens while `clouds` are
-    taken."""
-
-    def __init__(self, context: RobotContext):
-        self._context, self._options = context, context.options
-        self.profile = profile_called(self._options.robot)
-        self.watchdog, self.frames = context.watchdog(self._options.timeout), context.frames()
-
-    @property
-    def description(self) -> str | None:
-        return self.frames.description
-
-    @cached_property
-    def described(self) -> dict[str, np.ndarray]:
-        return described_poses(self._options, self.frames, self.watchdog)
-
-    @cached_property
-    def footprint_from_base(self) -> np.ndarray:
-        return self.frames.footprint_from(self._options.base_link_frame, self._options.footprint_frame)
-
-    @cached_property
-    def body(self) -> dict[str, Any]:
-        if self.profile.body is None:  # TF may have been heard first
-            self._context.spin_until(lambda: self.frames.description is not None, timeout=self.frames.GRACE)
-        return body_settings(self.profile, self.frames.description, self._context.log.info)
-
-    def at(self, poses: dict[str, np.ndarray]) -> dict[str, DescribedLidar]:
-        """Return the lidars at poses (4, 4) in base_link."""
-        sensors = for_each(sensors_called(self._options.sensor), len(poses))
-        return {name: DescribedLidar(poses[name], sensor) for name, sensor in zip(poses, sensors, strict=True)}
-
-    def clouds(self, label: str) -> Iterator[dict[str, np.ndarray]]:
-        count = self._options.num_samples
-        sets = self._context.clouds(self._options, self.watchdog, depth=depth_for(count))
-        for seen in sets.take(count, label):
-            yield seen.clouds
-        self._context.log.info(sets.summary())
 
 
 class _Files:
@@ -114,11 +61,10 @@ class _Files:
 
     def _values_path(self) -> Path | None:
         options, profile = self._options, profile_called(self._options.robot)
-        if options.values_file and not profile.values_file:
-            raise InputError(
-                f"parameter values_file: {profile.name} has no values file ({profile.source}: values_file)"
-            )
         if options.values_file:
+            if not profile.values_file:
+                named = f"{profile.name} has no values file ({profile.source}: values_file)"
+                raise InputError(f"parameter values_file: {named}")
             path = Path(options.values_file).expanduser()
         elif options.calibration_file or not profile.values_file:
             return None  # a calibration that is kept elsewhere is not to change the robot's description
@@ -153,8 +99,7 @@ class _Files:
         if accepted:
             what = written or [stage.name for stage in stages]
             shared.write(self.path, what, [change], observations, as_json)
-        warnings = [each for stage in stages for each in stage.result.warnings]
-        warnings += [each for agreement in more for each in agreement.findings()]
+        warnings = shared.warnings_of(stages, more)
         refusals = [each for stage in stages for each in stage.result.refusals]
         self._context.outcome.update(
             accepted=accepted, warnings=[coded(each).as_json() for each in warnings],
@@ -167,14 +112,16 @@ class _Files:
             print(json.dumps(plain(outcome | {"file": str(self.path) if accepted else None})), flush=True)
         return 0 if accepted else Refused.exit_code
 
-    def lidar_joints(self, frames: Any) -> list[values_file.JointOrigin]:
+    def lidar_joints(self, robot: LiveRobot) -> list[values_file.JointOrigin]:
         """Return both lidars' joints on the head: the left one by the file's mounts, else as described, and the right
-        one by the file's alignment; none, with a warning, if TF does not have the head."""
-        options, file = self._options, CalibrationFile.load(self.path)
+        one by the file's alignment; none of a robot with more or less than two, or, with a warning, if TF does not have
+        the head."""
+        if robot.profile.one_lidar or robot.profile.further:
+            return []
+        base, file, head = self._options.base_link_frame, self.file, robot.profile.housing_link
         try:
-            base_from_left = left_pose(file, frames.lookup(options.base_link_frame, options.left_lidar_frame))
-            head = profile_called(options.robot).housing_link
-            head_from_base = frames.lookup(head, options.base_link_frame)
+            base_from_left = left_pose(file, robot.frames.lookup(base, self._options.left_lidar_frame))
+            head_from_base = robot.frames.lookup(head, base)
         except InputError as error:
             self._context.log.warning(f"{error}; the lidars' joints are not recorded")
             return []
@@ -190,11 +137,12 @@ def align(context: RobotContext) -> int:
     """Collect sets of clouds, align them, and write the result if the data supports it."""
     options, files = context.options, _Files(context)
     CalibrationFile.load_or_empty(files.path)  # one that cannot be updated shows now, not after the last sample
-    name, places = either(options, "method", "fit_method") or DEFAULT_ALIGNMENT_METHOD, places_beside(files.path)
-    alignment_method(name)  # an unknown one shows now
+    name = either(options, "method", "fit_method") or methods.DEFAULT_ALIGNMENT_METHOD
+    places = places_beside(files.path)
+    methods.alignment_method(name)  # an unknown one shows now
     if options.rollback:
         return files.roll_back()
-    if options.another_place and name != DEFAULT_ALIGNMENT_METHOD:
+    if options.another_place and name != methods.DEFAULT_ALIGNMENT_METHOD:
         raise InputError(f"another_place: method {name} supports only one standing place")
     if options.another_place and not num_places(files.path):
         raise InputError(f"{places}: has no standing place yet; run without another_place first")
@@ -202,7 +150,7 @@ def align(context: RobotContext) -> int:
         one = {"left": DescribedLidar(np.eye(4))}
         stage, change, _ = shared.align(None, LidarAlignment(one), one, (), {}, files.file, default_robot_id())
         return files.finish([stage], change)
-    robot = _Robot(context)
+    robot = LiveRobot(context)
     given = {
         "downsampling_resolution": options.downsampling_resolution_m,
         "max_iterations": options.max_iterations,
@@ -222,21 +170,9 @@ def align(context: RobotContext) -> int:
     code = files.finish([stage], change, result.observations)
     if isinstance(method, LidarAlignment):
         _keep_places(context, method, result, places)
-    if result.accepted and files.values and not robot.profile.further and (joints := files.lidar_joints(robot.frames)):
+    if result.accepted and files.values and (joints := files.lidar_joints(robot)):
         files.record(joints, result)
     return code
-
-
-def _left_by_file(context: RobotContext, files: _Files, described_left: np.ndarray) -> np.ndarray:
-    """Return the left lidar's pose (4, 4) in base_link: by the file's mounts, with a note, else as described."""
-    base_from_left = left_pose(files.file, described_left)
-    if stored_mounts(files.file) is not None:
-        distance, angle = error(described_left, base_from_left)
-        context.log.info(
-            f"the left lidar has the extrinsics of {files.path}, {1e3 * distance:.1f} mm and {np.degrees(angle):.2f} "
-            "deg from where TF has it"
-        )
-    return base_from_left
 
 
 def _keep_places(context: RobotContext, alignment: LidarAlignment, result: LidarPoses, path: Path) -> None:
@@ -255,20 +191,27 @@ def find_floor(context: RobotContext) -> int:
     data supports it; of the file nothing but the floor is replaced."""
     options, files = context.options, _Files(context)
     method = _floor_method(context)
-    floor_method(method)  # an unknown one shows now
+    methods.floor_method(method)  # an unknown one shows now
     if options.rollback:
         return files.roll_back()
     file = files.file
     if file.right_to_left is None:
         raise InputError(f"{files.path}: has no alignment of the lidars yet; run ros_align_dual_lidar first")
-    robot = _Robot(context)
+    robot = LiveRobot(context)
     (described_left,) = robot.frames.wait_for(
         (options.base_link_frame, options.left_lidar_frame), watchdog=robot.watchdog
     )
     names = lidars_of(options)
     if lacking := ", ".join(name for name in names if name not in ("left", *file.to_left)):
         raise InputError(f"{files.path}: has no alignment of {lacking}; run ros_align_dual_lidar first")
-    poses = file.lidars_at(_left_by_file(context, files, described_left))
+    base_from_left, by_mounts = left_pose(file, described_left), stored_mounts(file) is not None
+    if by_mounts:
+        distance, angle = error(described_left, base_from_left)
+        context.log.info(
+            f"the left lidar has the extrinsics of {files.path}, {1e3 * distance:.1f} mm and {np.degrees(angle):.2f} "
+            "deg from where TF has it"
+        )
+    poses = file.lidars_at(base_from_left)
     lidars, clouds = robot.at({name: poses[name] for name in names}), robot.clouds("recording the floor")
     stage, change, observations = shared.find_floor(
         robot, method, lidars, clouds, file, described_left, default_robot_id()
@@ -276,8 +219,7 @@ def find_floor(context: RobotContext) -> int:
     result, code = stage.result, files.finish([stage], change, observations)
     if result.accepted and files.values:
         # A floor seen from the mounts is right only beside lidars that are where the mounts have them.
-        record_lidars = stored_mounts(file) is not None and not robot.profile.further
-        lidar_joints = files.lidar_joints(robot.frames) if record_lidars else []
+        lidar_joints = files.lidar_joints(robot) if by_mounts else []
         files.record([*lidar_joints, values_file.base_joint(result.footprint_from_base)], result)
     return code
 
@@ -286,12 +228,11 @@ def _floor_method(context: RobotContext) -> str:
     options = context.options
     if options.mode != MODES[0]:
         context.log.warning(f"mode '{options.mode}' is not offered: all frames are fitted together")
-    if options.fit_method == PUBLISHED_FIT and PUBLISHED_FIT not in floor_method_names():
-        context.log.warning(
-            f"fit_method '{PUBLISHED_FIT}' is not offered; {options.method or DEFAULT_FLOOR_METHOD} is used"
-        )
-        return options.method or DEFAULT_FLOOR_METHOD
-    return either(options, "method", "fit_method") or DEFAULT_FLOOR_METHOD
+    if options.fit_method == PUBLISHED_FIT and PUBLISHED_FIT not in methods.floor_method_names():
+        method = options.method or methods.DEFAULT_FLOOR_METHOD
+        context.log.warning(f"fit_method '{PUBLISHED_FIT}' is not offered; {method} is used")
+        return method
+    return either(options, "method", "fit_method") or methods.DEFAULT_FLOOR_METHOD
 
 
 def calibrate_mounts(context: RobotContext) -> int:
@@ -331,16 +272,18 @@ def calibrate_by_driving(context: RobotContext) -> int:
         return files.roll_back()
     CalibrationFile.load_or_empty(files.path)  # one that cannot be updated shows now
     directory = arguments.directory or Path(f"drive_{datetime.datetime.now():%Y%m%d_%H%M%S}")
-    check_asked(arguments, directory)
+    check_can_ask(arguments, "the robot")
+    if directory.exists():
+        raise InputError(f"{directory}: exists already; a drive cannot be continued, name another folder")
     _ = profile.driven_base  # a robot that does not drive shows before anything is waited for
-    robot = _Robot(context)
-    described, description = robot.described, robot.frames.wait_for_description(robot.watchdog)
-    driven = DrivenRobot(profile, lidars_of(options), described, robot.footprint_from_base, robot.body, description)
+    robot = LiveRobot(context)
+    described = robot.described
+    robot.frames.wait_for_description(robot.watchdog)
 
     def solve(stations: Sequence[RecordedStation]) -> DrivenResult:
         return shared.solve_drive(robot, robot.at(described), stations, profile.accept)
 
-    taken = context.drive(driven, directory, solve)
+    taken = context.drive(robot, directory, solve)
     if taken is None:
         return 0
     plan, found = taken
@@ -351,9 +294,8 @@ def calibrate_by_driving(context: RobotContext) -> int:
         context.log.info(f"{files.path} has extrinsics from the arm: lidars and floor stay, the wheels are added")
     code = files.finish(stages, change, written=written, more=by_arm)
     if code == 0 and files.values and written != ["wheels"]:
-        joints = [] if profile.one_lidar or profile.further else files.lidar_joints(robot.frames)
         floor = next(stage.result for stage in stages if stage.name == "floor")
-        files.record([*joints, values_file.base_joint(floor.footprint_from_base)], floor)
+        files.record([*files.lidar_joints(robot), values_file.base_joint(floor.footprint_from_base)], floor)
     return code
 
 

@@ -13,13 +13,13 @@ from stretch_sim_cal.collection.clearance import cropped
 from stretch_sim_cal.collection.settings import CollectionSettings
 from stretch_sim_cal.errors import InputError, Refused, RunFailure
 from stretch_sim_cal.geometry.transforms import apply
+from stretch_sim_cal.recording.pairing import CloudSet
 from stretch_sim_cal.recording.topics import JOINT_STATES
 from stretch_sim_cal.ros.arm_motion import ArmState
 from stretch_sim_cal.ros.frame_listener import FrameListener
-from stretch_sim_cal.ros.lidar_clouds import CloudSet, depth_for
+from stretch_sim_cal.ros.lidar_clouds import depth_for
 
-# Sets of clouds scanned before the arm stood still, one after the other, that are no mere latency any more.
-STALE = 30
+STALE = 30  # sets of clouds in succession, scanned before the arm stood still, that are no mere latency any more
 
 
 @dataclass(frozen=True)
@@ -42,8 +42,7 @@ class CalibratedPoses:
 class Capture:
     """The same returns, float32, as `points` (N, 3) in the calibrated footprint, the left lidar's first, and as
     `clouds` (N, 3 or 5) by lidar, with ring and intensity, in its own frame. `actual` are the arm's joints at that
-    time, `joints` all of the description's.
-    """
+    time, `joints` all of the description's."""
 
     points: np.ndarray
     clouds: dict[str, np.ndarray]
@@ -76,35 +75,31 @@ class Captures:
         sets: list[CloudSet] = []
         depth = depth_for(self._settings.frames)
         clouds = self._context.clouds(self._context.options, self._watchdog, depth, sets.append)
+        # The first sets that were scanned after the arm had settled, with the joints' positions at each.
+        used: list[tuple[CloudSet, dict[str, float]]] = []
+        settled, stale = self._settled_at, 0
         try:
-            used = self._settled_sets(sets)
+            while len(used) < self._settings.frames:
+                self._context.spin_once(timeout=0.05)
+                self._watchdog.tick()
+                if self._settled_at != settled:  # it moved after all: what was scanned meanwhile is not of one pose
+                    settled = self._settled_at
+                    used.clear()
+                fresh = [each for each in sets if each.stamp >= settled]
+                stale = 0 if fresh else stale + len(sets)
+                if stale > STALE:
+                    behind = 1e-9 * (self._state.stamp - sets[-1].stamp)
+                    raise RunFailure(
+                        f"the clouds' stamps are {behind:.1f} s behind those of {JOINT_STATES}: scans cannot be "
+                        "matched with arm poses; synchronise the lidars' clocks with the robot's"
+                    )
+                sets.clear()
+                used += [(each, dict(self._state.positions)) for each in fresh]
         finally:
             clouds.close()
         seen = {name: [each.clouds[name] for each, _ in used] for name in clouds.topics}
         joints = {name: float(np.mean([positions[name] for _, positions in used])) for name in used[0][1]}
         return captured(seen, poses, self._settings, self._state.arm, joints)
-
-    def _settled_sets(self, sets: list[CloudSet]) -> list[tuple[CloudSet, dict[str, float]]]:
-        """Return the first sets that were scanned after the arm had settled, with the joints' positions at each."""
-        settled, stale = self._settled_at, 0
-        used: list[tuple[CloudSet, dict[str, float]]] = []
-        while len(used) < self._settings.frames:
-            self._context.spin_once(timeout=0.05)
-            self._watchdog.tick()
-            if self._settled_at != settled:  # it moved after all: what was scanned meanwhile is not of one pose
-                settled = self._settled_at
-                used.clear()
-            fresh = [each for each in sets if each.stamp >= settled]
-            stale = 0 if fresh else stale + len(sets)
-            if stale > STALE:
-                behind = 1e-9 * (self._state.stamp - sets[-1].stamp)
-                raise RunFailure(
-                    f"the clouds' stamps are {behind:.1f} s behind those of {JOINT_STATES}: scans cannot be "
-                    "matched with arm poses; synchronise the lidars' clocks with the robot's"
-                )
-            sets.clear()
-            used += [(each, dict(self._state.positions)) for each in fresh]
-        return used
 
     @property
     def _settled_at(self) -> int:
@@ -116,22 +111,19 @@ def calibrated_poses(
 ) -> CalibratedPoses:
     """Return the calibration that is in TF, of `further` lidars too, with the left lidar's extrinsics if it has any.
     Raises `Refused` if nobody broadcasts a calibration."""
-    frames.wait_for((options.base_link_frame, options.left_lidar_frame), watchdog=watchdog)
+    base, left = options.base_link_frame, options.left_lidar_frame
+    frames.wait_for((base, left), watchdog=watchdog)
+    calibrated = {"right": options.right_calibrated_frame} | {name: calibrated_frame(name) for name in further}
     try:
-        footprint_from_base, base_from_left, left_from_right, *beyond = frames.wait_for(
-            (options.floor_frame, options.base_link_frame),
-            (options.base_link_frame, options.left_lidar_frame),
-            (options.left_lidar_frame, options.right_calibrated_frame),
-            *((options.left_lidar_frame, calibrated_frame(name)) for name in further),
+        footprint_from_base, base_from_left, *others = frames.wait_for(
+            (options.floor_frame, base), (base, left), *((left, frame) for frame in calibrated.values()),
             watchdog=watchdog,
-        )
+        )  # fmt: skip
     except InputError as error:
         raise Refused(f"the calibration is not in TF ({error}); run ros_broadcast_calibration in parallel") from error
     if frames.tree.known(options.left_calibrated_frame):  # broadcast together with the frames above
-        base_from_left = frames.lookup(options.base_link_frame, options.left_calibrated_frame)
-    footprint_from_left = footprint_from_base @ base_from_left
-    path = getattr(options, "calibration_file", "") or default_path()
-    file = CalibrationFile.load_or_empty(path)
-    to_left = {"left": np.eye(4), "right": left_from_right} | dict(zip(further, beyond, strict=True))
-    placed = {name: footprint_from_left @ pose for name, pose in to_left.items()}
+        base_from_left = frames.lookup(base, options.left_calibrated_frame)
+    to_left = {"left": np.eye(4)} | dict(zip(calibrated, others, strict=True))
+    placed = {name: footprint_from_base @ base_from_left @ pose for name, pose in to_left.items()}
+    file = CalibrationFile.load_or_empty(getattr(options, "calibration_file", "") or default_path())
     return CalibratedPoses(footprint_from_base, placed, load_beside(file))

@@ -1,7 +1,5 @@
-"""`ros_collect_body_shape_data [DIR]`: sweep the arm over a grid of poses and keep what all lidars see of it.
-
-Checks, plan, question, then pose by pose move, capture and write.
-"""
+"""`ros_collect_body_shape_data [DIR]`: sweep the arm over a grid of poses and keep what all lidars see of it. Checks,
+plan, question, then pose by pose move, capture and write."""
 
 import datetime
 import functools
@@ -9,7 +7,7 @@ import json
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,21 +20,19 @@ from stretch_sim_cal.collection.clearance import RoomWatch, Sweep
 from stretch_sim_cal.collection.plan import Plan, Pose, describe, duration, plan_of_robot
 from stretch_sim_cal.collection.settings import CollectionSettings, load_settings
 from stretch_sim_cal.errors import InputError, Refused
-from stretch_sim_cal.geometry.transforms import SIDES
 from stretch_sim_cal.recording import JOINTS
 from stretch_sim_cal.recording.dataset import METADATA, DatasetWriter
+from stretch_sim_cal.recording.pairing import CloudSet
 from stretch_sim_cal.robot.description import parse_urdf
 from stretch_sim_cal.robot.model import RobotModel
 from stretch_sim_cal.robot.profile import RobotProfile, profile_called
 from stretch_sim_cal.ros.arm_motion import ArmMotion, ArmState
 from stretch_sim_cal.ros.captures import CalibratedPoses, Captures, calibrated_poses
-from stretch_sim_cal.ros.lidar_clouds import CloudSet, in_order
+from stretch_sim_cal.ros.lidar_clouds import with_right
 from stretch_sim_cal.ros.permission import ask, check_can_ask
 from stretch_sim_cal.ros.robot_context import RobotContext
 
-# Seconds of the robot's time per set of clouds, and per sample beside moving and settling.
-FRAME_PERIOD = 0.1
-PER_SAMPLE = 0.5
+FRAME_PERIOD, PER_SAMPLE = 0.1, 0.5  # s per set of clouds, and per sample beside moving and settling
 SKIPPED_SHOWN = 10
 SCAN_TAKES = 100_000_000  # ns
 STATES = 3  # of the arm during a scan
@@ -45,29 +41,20 @@ LEARNED_FROM = 5  # scans of each lidar of the room before the arm moves: an ech
 
 
 def collect(context: RobotContext, only_raw: bool = False) -> int:
-    """Check, plan, ask, then move and capture, pose by pose.
-
-    A folder is continued only under the floor calibration that it was begun with, unless `only_raw`, of those who do
-    not need the floor.
-    """
+    """Check, plan, ask, then move and capture, pose by pose. A folder is continued only under the floor calibration
+    that it was begun with, unless `only_raw`, of those who do not need the floor."""
     options, arguments = context.options, context.arguments
-    profile = profile_called(options.robot)
     check_can_ask(arguments, "the arm")
     say = functools.partial(print, file=sys.stderr if arguments.json else sys.stdout, flush=True)
-    watchdog = context.watchdog(options.timeout)
-    frames = context.frames()
+    profile, watchdog, frames = profile_called(options.robot), context.watchdog(options.timeout), context.frames()
     poses = calibrated_poses(options, frames, watchdog, profile.further)
     if poses.observations is None and not only_raw:
-        unknown = (
-            "there are no observations of this alignment beside the calibration file (align and collect with the "
-            "same file)"
-        )
+        why = "there are no observations of this alignment beside the calibration file"
+        why += " (align and collect with the same file)"
         if profile.one_lidar:
-            unknown = "the intrinsics of a single lidar are not observable"
-        context.log.warning(
-            f"{unknown}, so the lidars' own errors stay in the points, and the body shape may leave centimetres of the "
-            "robot out"
-        )
+            why = "the intrinsics of a single lidar are not observable"
+        consequence = "and the body shape may leave centimetres of the robot out"
+        context.log.warning(f"{why}, so the lidars' own errors stay in the points, {consequence}")
     description = frames.wait_for_description(watchdog)
     frames.close()  # those that matter do not move, and those that do would keep this node busy
     model = parse_urdf(description)
@@ -96,9 +83,8 @@ def collect(context: RobotContext, only_raw: bool = False) -> int:
         if profile.planned and not arguments.ignore_obstacles:
             collection.check_room(captures.take(poses).points, state)
         ask(arguments, f"The arm is going to move through {len(plan.visits)} poses. Is the room around it clear?")
-        guarded = nullcontext()
-        if profile.planned and options.watch_room:
-            guarded = _room_watched(context, model, poses, state)
+        watched = profile.planned and options.watch_room
+        guarded = _room_watched(context, model, poses, state) if watched else nullcontext()
         with motion.stopping(), guarded:
             writer = open_writer(info=_info(settings))
             writer.write_skipped(collection.skipped)
@@ -112,10 +98,8 @@ def collect(context: RobotContext, only_raw: bool = False) -> int:
 
 
 def given_grids(options: Any) -> dict[str, str]:
-    """Return the grids on the command line, as texts by joint: those of the Stretch's joints, and `--grid`.
-
-    Raises `InputError` for a text that names no joint.
-    """
+    """Return the grids on the command line, as texts by joint: those of the Stretch's joints, and `--grid`. Raises
+    `InputError` for a text that names no joint."""
     grids = {joint: getattr(options, joint) for joint in JOINTS if getattr(options, joint) is not None}
     for part in filter(None, (text.strip() for text in (options.grid or "").split(";"))):
         name, colon, values = part.partition("=")
@@ -188,9 +172,8 @@ class _Collection:
 
     def check_room(self, points: np.ndarray, state: ArmState) -> None:
         """Raise `Refused` if anything but the robot is near to where its arm is going to be."""
-        others = {name: value for name, value in state.positions.items() if name in self.model.joints}
         sweep = Sweep(self.model, self.profile)
-        found = sweep.obstacle(points, self.plan.tour, others, self.settings.clearance)
+        found = sweep.obstacle(points, self.plan.tour, state.by_command, self.settings.clearance)
         if found is not None:
             x, y, z = found.nearest
             raise Refused(
@@ -205,10 +188,8 @@ class _Collection:
         for number, visit in enumerate(plan.visits, start=1):
             for pose in visit.path:
                 motion.move(pose)
-            capture = captures.take(poses)
-            clouds = dict(zip((*SIDES, *self.profile.further), in_order(capture.clouds), strict=True))
-            commanded = self._by_joint(visit.pose)
-            writer.write_sample(commanded, capture.actual, capture.points, clouds, capture.joints)
+            capture, commanded = captures.take(poses), self._by_joint(visit.pose)
+            writer.write_sample(commanded, capture.actual, capture.points, with_right(capture.clouds), capture.joints)
             left = self._seconds(plan.after(number))
             # What was foreseen, at the pace so far: a simulator's time is not the wall's.
             left *= (time.monotonic() - began) / max(total - left, 1e-9)
@@ -245,8 +226,8 @@ def _room_watched(context: RobotContext, model: RobotModel, poses: CalibratedPos
             passed = state.between(seen.stamp, seen.stamp + SCAN_TAKES)
             if not passed:
                 continue
-            places = np.unique(np.linspace(0, len(passed) - 1, STATES).astype(int))
-            found = room.look(seen.clouds, [_arm_and_others(model, passed[index], state.profile) for index in places])
+            chosen = np.unique(np.linspace(0, len(passed) - 1, STATES).astype(int))
+            found = room.look(seen.clouds, [passed[index] for index in chosen])
             if found is not None:
                 raise Refused(
                     f"the arm was stopped: something approached, at x {found[0]:.1f} y "
@@ -262,11 +243,3 @@ def _room_watched(context: RobotContext, model: RobotModel, poses: CalibratedPos
     finally:  # before the arm is stopped: what is waited for then must not be cut off by another look
         context.node.destroy_timer(timer)
         clouds.close()
-
-
-def _arm_and_others(
-    model: RobotModel, positions: Mapping[str, float], profile: RobotProfile
-) -> tuple[Pose, dict[str, float]]:
-    commanded = profile.commanded_positions(model, positions)
-    pose = tuple(float(commanded[name]) for name in profile.commands.values())
-    return pose, {name: value for name, value in positions.items() if name in model.joints}

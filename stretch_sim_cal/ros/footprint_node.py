@@ -1,20 +1,17 @@
 """`ros_publish_footprint [FILE]`: the fitted body shape as Nav2's footprint, and its stop zone for Nav2's collision
-monitor; both follow the arm.
-
-config/nav2/body_shape.yaml has the parameters of Nav2's side.
-"""
+monitor; both follow the arm. config/nav2/body_shape.yaml has the parameters of Nav2's side."""
 
 import time
 from pathlib import Path
 
 import numpy as np
-from scipy.spatial import ConvexHull
 
 from stretch_sim_cal.calibration.body.model import BodyShapeModel, load_body_shape_model
 from stretch_sim_cal.calibration.body.settings import find_settings, zone_settings
 from stretch_sim_cal.calibration.calibration_file import default_path
 from stretch_sim_cal.calibration.zones import Zones, ZoneSettings
 from stretch_sim_cal.errors import InputError
+from stretch_sim_cal.geometry.points import convex_hull
 from stretch_sim_cal.geometry.shapes import ConvexPolygon, Shape, circumscribed_polygon
 from stretch_sim_cal.robot.profile import profile_called
 from stretch_sim_cal.ros.node_main import NodeContext
@@ -31,13 +28,6 @@ def default_model() -> Path:
     return default_path().with_name("body_shape_model.yaml")
 
 
-def anywhere(model: BodyShapeModel) -> Shape:
-    """Return a shape that covers the robot wherever its arm is, as far as the model was fitted."""
-    corners = [circumscribed_polygon(shape, CORNERS).corners for row in model.shapes for shape in row]
-    points = np.concatenate(corners)
-    return ConvexPolygon(points[ConvexHull(points).vertices])
-
-
 class Footprint:
     """Publishes the polygons as the joints change."""
 
@@ -46,26 +36,25 @@ class Footprint:
 
         self._context, self._model, self._settings = context, model, settings
         self._joints = JointListener(context, profile=profile_called(context.options.robot))
-        self._anywhere = anywhere(model)
+        # A shape that covers the robot wherever its arm is, as far as the model was fitted.
+        corners = [circumscribed_polygon(shape, CORNERS).corners for row in model.shapes for shape in row]
+        self._anywhere = ConvexPolygon(convex_hull(np.concatenate(corners)))
         create = context.node.create_publisher
         self._footprints = [create(Polygon, topic, 1) for topic in context.options.topics.split(",") if topic.strip()]
         self._stop_zone = create(PolygonStamped, "stop_zone", 1)
-        self._heard, self._messages = 0.0, 0
+        self._heard, self._messages, self._looks = 0.0, 0, 0
         self._sent: tuple = ()
-        self._looks = 0
-        self._said: set[str] = set()
+        self._said = ""
         context.every(EVERY, self.publish)
 
     def publish(self) -> None:
         """Publish both polygons if the shape is another than before, and every so often."""
-        shape = self._shape()
-        self._looks += 1
-        key = tuple(shape.vector)
-        if key == self._sent and self._looks % REPEAT:
-            return
         from stretch_sim_cal.ros.messages import polygon
 
-        self._sent = key
+        shape, self._looks = self._shape(), self._looks + 1
+        if tuple(shape.vector) == self._sent and self._looks % REPEAT:
+            return
+        self._sent = tuple(shape.vector)
         stamp, frame = self._context.node.get_clock().now().nanoseconds, self._context.options.footprint_frame
         footprint = circumscribed_polygon(shape.inflated(self._context.options.padding), CORNERS).corners
         for publisher in self._footprints:
@@ -83,23 +72,23 @@ class Footprint:
             return self._anywhere
         missing = [joint for joint in self._model.followed if joint not in joints]
         if missing or time.monotonic() - self._heard > STALE:
-            self._say("silent", "the arm's pose is unknown: the footprint covers all arm poses")
-            return self._anywhere
-        self._said.discard("silent")
-        outside = self._model.outside_of_coverage(joints)
-        if outside:
+            state, sentence = "silent", "the arm's pose is unknown: the footprint covers all arm poses"
+        elif outside := self._model.outside_of_coverage(joints):
             low, high = self._model.covers[outside[0]]
-            self._say("outside",
-                      f"{outside[0]} is at {joints[outside[0]]:.2f}, the model was fitted for {low:.2f} .. {high:.2f}: "
-                      "the footprint covers all fitted arm poses, and the robot may protrude from it")  # fmt: skip
-            return self._anywhere
-        self._said.discard("outside")
-        return self._model.shape_for(joints)
-
-    def _say(self, what: str, sentence: str) -> None:
-        if what not in self._said:
-            self._said.add(what)
+            state, sentence = (
+                "outside",
+                (
+                    f"{outside[0]} is at {joints[outside[0]]:.2f}, the model was fitted for {low:.2f} .. {high:.2f}: "
+                    "the footprint covers all fitted arm poses, and the robot may protrude from it"
+                ),
+            )
+        else:
+            self._said = ""
+            return self._model.shape_for(joints)
+        if state != self._said:
+            self._said = state
             self._context.log.warning(sentence)
+        return self._anywhere
 
 
 def publish_footprint(context: NodeContext) -> None:

@@ -1,5 +1,6 @@
 """The frames that a running node receives: /tf, /tf_static, and /robot_description beside them."""
 
+import contextlib
 from collections.abc import Callable
 
 import numpy as np
@@ -12,9 +13,7 @@ from stretch_sim_cal.ros.subscription import MatchedSubscription
 
 class FrameListener:
     """Keeps a `FrameTree` up to date from /tf and /tf_static, and one from /robot_description beside it.
-
-    `ignore(parent, child, parent_from_child)` says which transforms are not listened to: those of the node itself.
-    """
+    `ignore(parent, child, parent_from_child)` says which transforms are not listened to: those of the node itself."""
 
     TF_TOPICS = ("/tf_static", "/tf")
     # Frames come from several publishers: one that is missing gets this many seconds after the first has been heard. On
@@ -25,8 +24,7 @@ class FrameListener:
         from std_msgs.msg import String
         from tf2_msgs.msg import TFMessage
 
-        self._context = context
-        self._ignore = ignore or (lambda parent, child, transform: False)
+        self._context, self._ignore = context, ignore or (lambda parent, child, transform: False)
         self._complained: set[str] = set()
         self.tree = FrameTree()
         self.described: FrameTree | None = None
@@ -67,22 +65,18 @@ class FrameListener:
             return np.eye(4)
 
     def wait_for(self, *pairs: tuple[str, str], watchdog) -> list[np.ndarray]:
-        """Return `target_from_source` of each (target, source), waiting until all are known.
-
-        Raises `InputError` if a frame is still missing `GRACE` s after all that publish frames have been heard, and
-        `RunFailure` (from the watchdog) if one of them stays silent.
-        """
+        """Return `target_from_source` of each (target, source), waiting until all are known. Raises `InputError` if a
+        frame is still missing `GRACE` s after all that publish frames have been heard, and `RunFailure` (from the
+        watchdog) if one of them stays silent."""
         silence = f"no frames from {self.TF_TOPICS[0]} or {DESCRIPTION_TOPIC}"
         watchdog.watch(silence, self._why_silent)
         result: list[np.ndarray] = []
 
         def found() -> bool:
             watchdog.tick()
-            try:
+            with contextlib.suppress(InputError):
                 result[:] = [self.lookup(target, source) for target, source in pairs]
-            except InputError:
-                return False
-            return True
+            return bool(result)
 
         def heard() -> bool:
             published = [source for source in self._latched if source.published]
@@ -114,10 +108,8 @@ class FrameListener:
             except InputError as error:
                 self._complain(f"TF of '{child}' below '{parent}' {error} and is ignored")
                 continue
-            if self._ignore(parent, child, parent_from_child):
-                continue
-            former = self.tree.connect(parent, child, parent_from_child)
-            if former:
+            ignored = self._ignore(parent, child, parent_from_child)
+            if not ignored and (former := self.tree.connect(parent, child, parent_from_child)):
                 self._complain(f"TF: '{child}' has two parents, '{former}' and '{parent}': two nodes publish it")
 
     def _take_description(self, message) -> None:

@@ -6,21 +6,20 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from scipy.spatial import cKDTree
 
 from stretch_sim_cal.calibration.mounts.robot import MountedRobot
-from stretch_sim_cal.collection.clearance import ROBOT_WITHIN, Sweep
+from stretch_sim_cal.collection.clearance import Sweep
 from stretch_sim_cal.command import enumerated
 from stretch_sim_cal.errors import InputError, Refused, RunFailure
 from stretch_sim_cal.geometry.transforms import SIDES, apply
 from stretch_sim_cal.recording.clouds import scan_from_message
-from stretch_sim_cal.recording.pairing import stamp_of
+from stretch_sim_cal.recording.pairing import CloudSet, stamp_of
 from stretch_sim_cal.recording.topics import sensor_lines
 from stretch_sim_cal.robot.description import parse_urdf
 from stretch_sim_cal.robot.profile import profile_called
 from stretch_sim_cal.ros.arm_motion import ArmMotion, ArmState
 from stretch_sim_cal.ros.frame_listener import FrameListener
-from stretch_sim_cal.ros.lidar_clouds import CloudSet, described_poses
+from stretch_sim_cal.ros.lidar_clouds import described_poses
 from stretch_sim_cal.ros.node_commands import BROADCAST, LIVE
 from stretch_sim_cal.ros.node_main import in_node
 from stretch_sim_cal.ros.permission import check_driver
@@ -122,11 +121,11 @@ class _Looking:
         return Watchdog(self._options.timeout, lambda text: None)
 
     def _frames(self) -> str:
-        options, frames = self._options, FrameListener(self._context)
-        self._found.base_from_lidar = described_poses(options, frames, self._watchdog())
+        options, found, frames = self._options, self._found, FrameListener(self._context)
+        found.base_from_lidar = described_poses(options, frames, self._watchdog())
         self._context.spin_until(lambda: frames.description is not None, timeout=frames.GRACE)
-        self._found.description = frames.description
-        self._found.footprint_from_base = frames.lookup(options.footprint_frame, options.base_link_frame)
+        found.description = frames.description
+        found.footprint_from_base = frames.lookup(options.footprint_frame, options.base_link_frame)
         if frames.description is None:
             raise InputError(f"{self._all} are in TF, but no node publishes /robot_description")
         frames.close()
@@ -206,9 +205,8 @@ class _Looking:
             self._say("broadcaster", MISSING, sentence, "stop it until the new calibration is accepted")
 
     def _described(self) -> str:
-        robot = MountedRobot(
-            parse_urdf(self._found.description, mesh_folders=self._profile.description.packages), self._profile
-        )
+        model = parse_urdf(self._found.description, mesh_folders=self._profile.description.packages)
+        robot = MountedRobot(model, self._profile)
         return f"'{robot.model.name}' has {self._all} and {len(robot.surfaces)} links with surfaces"
 
     def _joints(self) -> str:
@@ -230,9 +228,7 @@ class _Looking:
             for name, cloud in self._found.clouds[-1].items()
         ])  # fmt: skip
         points = points[(points[:, 2] > HEIGHTS[0]) & (points[:, 2] < HEIGHTS[1])]
-        joints = {name: value for name, value in state.positions.items() if name in model.joints}
-        robot = Sweep(model, self._profile).at(tuple(state.arm[joint] for joint in self._profile.planned_names), joints)
-        foreign = points[cKDTree(robot).query(points, distance_upper_bound=ROBOT_WITHIN)[0] == np.inf]
+        foreign = points[Sweep(model, self._profile).foreign(points, state.by_command)]
         distance = np.sort(np.hypot(foreign[:, 0], foreign[:, 1]))
         if len(distance) > ENOUGH and distance[ENOUGH] < FREE:
             sentence = f"something is {distance[ENOUGH]:.2f} m from the base's axis"

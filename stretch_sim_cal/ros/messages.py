@@ -1,24 +1,12 @@
 """Messages made of arrays and numbers: those of the robot's drivers, and markers of outlines in the plane for RViz.
-
-Lengths in m; stamps in ns. Markers are in one frame and stamp, which are set on the whole array
-at the end (`marker_array`).
-"""
+Lengths in m; stamps in ns. Markers are in one frame and stamp, which `marker_array` sets on all at the end."""
 
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 import shapely
 from builtin_interfaces.msg import Time
-from geometry_msgs.msg import (
-    Point,
-    Point32,
-    Polygon,
-    PolygonStamped,
-    Quaternion,
-    Transform,
-    TransformStamped,
-    Vector3,
-)
+from geometry_msgs.msg import Point, Point32, Polygon, PolygonStamped, Quaternion, Transform, TransformStamped, Vector3
 from nav_msgs.msg import Odometry
 from scipy.spatial.transform import Rotation
 from sensor_msgs.msg import JointState, PointCloud2, PointField
@@ -29,15 +17,12 @@ from visualization_msgs.msg import Marker, MarkerArray
 from stretch_sim_cal.calibration.zones import Zones
 from stretch_sim_cal.recording.clouds import cloud_attributes, layout, message_bytes
 
-NANOSECONDS = 1_000_000_000
-
-
 BLUE, BLUE_SHADE = (ColorRGBA(r=0.24, g=0.55, b=1.0, a=opacity) for opacity in (1.0, 0.3))
 RED, RED_SHADE = (ColorRGBA(r=0.9, g=0.15, b=0.15, a=opacity) for opacity in (1.0, 0.3))
 # A little above the floor and each other, so that none of them flickers in another.
 SHADE_HEIGHT, LINE_HEIGHT = 0.004, 0.008
 CORNERS = 180  # of an outline
-DIRECTIONS, SEGMENT = 90, 0.01  # of a band; m
+SEGMENT = 0.03  # m, of the edges of a shaded area
 
 
 def header(frame: str, stamp: int) -> Header:
@@ -45,7 +30,7 @@ def header(frame: str, stamp: int) -> Header:
 
 
 def time_message(stamp: int) -> Time:
-    seconds, nanoseconds = divmod(stamp, NANOSECONDS)
+    seconds, nanoseconds = divmod(stamp, 1_000_000_000)
     return Time(sec=seconds, nanosec=nanoseconds)
 
 
@@ -94,44 +79,36 @@ def zone_markers(zones: Zones) -> list[Marker]:
     """Return the markers of the zones, each in a namespace of its own so that RViz can switch it."""
     minimum, inner, outer = (shape.outline(CORNERS) for shape in (zones.minimum, zones.inner, zones.outer))
     return [
-        filled("minimum_model_shade", minimum, SHADE_HEIGHT, BLUE_SHADE),
+        shaded("minimum_model_shade", shapely.Polygon(minimum), SHADE_HEIGHT, BLUE_SHADE),
         line("minimum_model", minimum, LINE_HEIGHT, BLUE, width=0.005),
         line("inner_boundary", inner, LINE_HEIGHT, RED, width=0.01),
         line("outer_boundary", outer, LINE_HEIGHT, RED, width=0.01),
-        band("stop_zone", inner, outer, SHADE_HEIGHT, RED_SHADE),
+        shaded("stop_zone", shapely.Polygon(outer, [inner]), SHADE_HEIGHT, RED_SHADE),
     ]
 
 
 def line(namespace: str, outline: np.ndarray, height: float, colour: ColorRGBA, width: float) -> Marker:
     """Return a closed line along `outline` (N, 2) at a height over the frame's x-y plane."""
-    marker = _marker(namespace, Marker.LINE_STRIP, colour)
+    marker = _marker(namespace, Marker.LINE_STRIP, colour, np.concatenate([outline, outline[:1]]), height)
     marker.scale.x = width
-    marker.points = _points(np.concatenate([outline, outline[:1]]), height)
     return marker
 
 
-def filled(namespace: str, outline: np.ndarray, height: float, colour: ColorRGBA) -> Marker:
-    """Return the inside of a convex `outline` (N, 2), shaded from both sides."""
-    centre = np.repeat(outline.mean(axis=0)[None], len(outline), axis=0)
-    triangles = np.stack([centre, outline, np.roll(outline, -1, axis=0)], axis=1)
-    return _triangles(namespace, triangles, height, colour)
+def shaded(namespace: str, area: shapely.Polygon, height: float, colour: ColorRGBA) -> Marker:
+    """Return an area, shaded from both sides. Its edges are cut into short ones, which no triangle crosses."""
+    parts = shapely.get_parts(shapely.delaunay_triangles(shapely.segmentize(area, SEGMENT)))
+    inside = parts[shapely.contains(area, shapely.centroid(parts))]
+    triangles = shapely.get_coordinates(inside).reshape(-1, 4, 2)[:, :3]
+    both_sides = np.concatenate([triangles, triangles[:, ::-1]]).reshape(-1, 2)
+    marker = _marker(namespace, Marker.TRIANGLE_LIST, colour, both_sides, height)
+    marker.scale = Vector3(x=1.0, y=1.0, z=1.0)
+    return marker
 
 
-def band(namespace: str, inner: np.ndarray, outer: np.ndarray, height: float, colour: ColorRGBA) -> Marker:
-    """Return the region between two convex outlines (N, 2), (M, 2), the first inside the second, shaded."""
-    centre = inner.mean(axis=0)
-    angles = np.arange(DIRECTIONS) * (2 * np.pi / DIRECTIONS)
-    directions = np.stack([np.cos(angles), np.sin(angles)], axis=1)
-    near, far = (centre + directions * _reach(outline - centre, angles)[:, None] for outline in (inner, outer))
-    next_near, next_far = np.roll(near, -1, axis=0), np.roll(far, -1, axis=0)
-    triangles = np.concatenate([np.stack([near, far, next_far], axis=1), np.stack([near, next_far, next_near], axis=1)])
-    return _triangles(namespace, triangles, height, colour)
-
-
-def _reach(outline: np.ndarray, angles: np.ndarray) -> np.ndarray:
-    """Return how far rays from the origin at `angles` (K,) are inside the convex `outline` (N, 2), (K,)."""
-    x, y = shapely.get_coordinates(shapely.segmentize(shapely.LinearRing(outline), SEGMENT)).T
-    return np.interp(angles, np.arctan2(y, x), np.hypot(x, y), period=2 * np.pi)
+def _marker(namespace: str, kind: int, colour: ColorRGBA, points: np.ndarray, height: float) -> Marker:
+    placed = [Point(x=float(x), y=float(y), z=height) for x, y in points]
+    # Its pose is the frame's.
+    return Marker(ns=namespace, type=kind, action=Marker.ADD, color=colour, points=placed, frame_locked=True)
 
 
 def marker_array(markers: Sequence[Marker], frame: str, stamp: int) -> MarkerArray:
@@ -144,21 +121,3 @@ def polygon(outline: np.ndarray, frame: str, stamp: int) -> PolygonStamped:
     """Return a closed `outline` (N, 2) in `frame`."""
     points = [Point32(x=float(x), y=float(y)) for x, y in outline]
     return PolygonStamped(header=header(frame, stamp), polygon=Polygon(points=points))
-
-
-def _triangles(namespace: str, triangles: np.ndarray, height: float, colour: ColorRGBA) -> Marker:
-    marker = _marker(namespace, Marker.TRIANGLE_LIST, colour)
-    marker.scale.x = marker.scale.y = marker.scale.z = 1.0
-    both_sides = np.concatenate([triangles, triangles[:, ::-1]])
-    marker.points = _points(both_sides.reshape(-1, 2), height)
-    return marker
-
-
-def _marker(namespace: str, kind: int, colour: ColorRGBA) -> Marker:
-    return Marker(
-        ns=namespace, type=kind, action=Marker.ADD, color=colour, frame_locked=True
-    )  # its pose is the frame's
-
-
-def _points(points: np.ndarray, height: float) -> list[Point]:
-    return [Point(x=float(x), y=float(y), z=height) for x, y in points]

@@ -1,7 +1,5 @@
-"""The command lines of all nodes: what each says of itself, and its parameters.
-
-Declared apart from the nodes, so that `--help` and typing errors answer before numpy and ROS are imported.
-"""
+"""The command lines of all nodes: what each says of itself, and its parameters. Declared apart from the nodes, so that
+`--help` and typing errors answer before numpy and ROS are imported."""
 
 from pathlib import Path
 
@@ -31,10 +29,9 @@ CLOUD_OPTIONS = (
     Option("max_time_difference", 0.05, "largest difference of the stamps of a pair, in s", minimum=0.0, maximum=10.0),
 )
 SENSOR_OPTION = Option(
-    "sensor",
-    "jt128",
+    "sensor", "jt128",
     "kind of the lidars, or LEFT,RIGHT: names in config/ (jt128, jt128_ideal, ...) or sensor files; unknown for others",
-)
+)  # fmt: skip
 TIMEOUT_OPTION = Option("timeout", 60.0, "exit with code 3 after this many s without data", minimum=0.1)
 FILE_OPTION = Option("calibration_file", "", "the calibration file; default: the robot's own")
 VALUES_OPTION = Option(
@@ -91,8 +88,7 @@ ZONE_OPTIONS = tuple(
     Option(name, None, f"{text}; replaces the settings'", kind=float, minimum=low, maximum=high, live=True)
     for name, (low, high, text) in ZONES.items()
 )
-# Values of the published node; in place of those that are not offered here, this node's own
-# way is taken, with a warning.
+# Values of the published node; in place of those that are not offered, this node's own way is taken, with a warning.
 MODES = ("accumulate_points", "average_transforms")
 PUBLISHED_FIT = "svd"
 STORAGES = ("mcap", "sqlite3")
@@ -113,16 +109,13 @@ ARM_ARGUMENTS = (
     Argument("--ignore-obstacles", "move despite obstacles in the arm's way", {"action": "store_true"}),
 )
 ALIGN = NodeCommand(
-    executable="ros_align_dual_lidar",
-    description=(
-        "Estimate the transform between the two lidars from their clouds, and write it to "
-        "dual_lidar_calibration.yaml. The robot stands still in a room with structure (walls in two directions, "
-        "furniture, floor); nothing moves. Nothing is written if the data does not support a result."
-    ),
-    example="ros_align_dual_lidar --num-samples 50",
+    "ros_align_dual_lidar",
+    "Estimate the transform between the two lidars from their clouds, and write it to dual_lidar_calibration.yaml. The "
+    "robot stands still in a room with structure (walls in two directions, furniture, floor); nothing moves. Nothing "
+    "is written if the data does not support a result.",
+    "ros_align_dual_lidar --num-samples 50",
     options=(
-        *CLOUD_OPTIONS,
-        SENSOR_OPTION,
+        *CLOUD_OPTIONS, SENSOR_OPTION,
         Option("num_samples", 100, "pairs of clouds to use", minimum=1, maximum=100_000),
         Option("another_place", False,
                "the robot was turned or moved since the last run: also use the clouds of that run"),
@@ -135,87 +128,66 @@ ALIGN = NodeCommand(
     ),
 )  # fmt: skip
 FLOOR = NodeCommand(
-    executable="ros_find_floor_calibration",
-    description=(
-        "Estimate the floor under the robot, and write it to dual_lidar_calibration.yaml and, as joint base_ref, "
-        "to stretch_calibration_values.yaml. Needs the alignment of the lidars (ros_align_dual_lidar) in the file, "
-        "and uses its lidar extrinsics (ros_calibrate_lidar_mounts), if any. The robot stands still in the middle "
-        "of a large flat floor; the arm is stowed."
-    ),
-    example="ros_find_floor_calibration --num-samples 20",
+    "ros_find_floor_calibration",
+    "Estimate the floor under the robot, and write it to dual_lidar_calibration.yaml and, as joint base_ref, to "
+    "stretch_calibration_values.yaml. Needs the alignment of the lidars (ros_align_dual_lidar) in the file, and uses "
+    "its lidar extrinsics (ros_calibrate_lidar_mounts), if any. The robot stands still in the middle of a large flat "
+    "floor; the arm is stowed.",
+    "ros_find_floor_calibration --num-samples 20",
     options=(
-        *CLOUD_OPTIONS,
-        FOOTPRINT_OPTION,
-        SENSOR_OPTION,
+        *CLOUD_OPTIONS, FOOTPRINT_OPTION, SENSOR_OPTION,
         Option("num_samples", 30, "pairs of clouds to use", minimum=1, maximum=100_000),
         Option("method", "", f"floor method; {FLOOR_METHODS_HELP}"),
         Option("fit_method", "", f"the same under its published name; {PUBLISHED_FIT} is not supported"),
         Option("mode", MODES[0], "of the published node; frames are always fitted together", choices=MODES),
         *RESULT_OPTIONS,
     ),
-)
+)  # fmt: skip
 BROADCAST = NodeCommand(
-    executable="ros_broadcast_calibration",
-    description=(
-        "Publish the calibration as frames: base_link -> floor_plane, lidar_left_link -> lidar_right_calibrated "
-        "and, if the file has lidar extrinsics, base_link -> lidar_left_calibrated. Runs until it is stopped; when "
-        "the file changes it is read again."
-    ),
-    example="ros_broadcast_calibration",
+    "ros_broadcast_calibration",
+    "Publish the calibration as frames: base_link -> floor_plane, lidar_left_link -> lidar_right_calibrated and, if "
+    "the file has lidar extrinsics, base_link -> lidar_left_calibrated. Runs until it is stopped; when the file "
+    "changes it is read again.",
+    "ros_broadcast_calibration",
     options=(
-        FILE_OPTION,
-        ROBOT_OPTION,
-        BASE_FRAME_OPTION,
-        LEFT_FRAME_OPTION,
-        *CALIBRATED_FRAMES,
+        FILE_OPTION, ROBOT_OPTION, BASE_FRAME_OPTION, LEFT_FRAME_OPTION, *CALIBRATED_FRAMES,
         Option("footprint_frame", "base_footprint", "frame that is published only if no other node publishes it"),
     ),
     endless=True,
-)
+)  # fmt: skip
 MOUNTS = NodeCommand(
-    executable="ros_calibrate_lidar_mounts",
-    description=(
-        "Move the arm through a few poses, and estimate each lidar's pose in base_link from its returns from the "
-        "robot. Needs the driver, and ros_broadcast_calibration running beside it; reads the alignment from the "
-        "calibration file, and writes the extrinsics to it and, as lidar joints, to "
-        "stretch_calibration_values.yaml. THE ROBOT MOVES ITS ARM: keep the room around it clear and a hand at the "
-        "runstop. Ctrl-C stops it; the same DIR continues later."
-    ),
-    example="ros_calibrate_lidar_mounts my_poses --yes",
+    "ros_calibrate_lidar_mounts",
+    "Move the arm through a few poses, and estimate each lidar's pose in base_link from its returns from the robot. "
+    "Needs the driver, and ros_broadcast_calibration running beside it; reads the alignment from the calibration file, "
+    "and writes the extrinsics to it and, as lidar joints, to stretch_calibration_values.yaml. THE ROBOT MOVES ITS "
+    "ARM: keep the room around it clear and a hand at the runstop. Ctrl-C stops it; the same DIR continues later.",
+    "ros_calibrate_lidar_mounts my_poses --yes",
     arguments=ARM_ARGUMENTS,
     options=(
         Option("plan", "mounts", "plan of the settings file (mounts, quick)"),
         SENSOR_OPTION,
         Option("settings", "mounts", "settings file, a name in config/ or a path"),
-        *ARM_OPTIONS,
-        *MOUNT_OPTIONS,
-        *RESULT_OPTIONS,
+        *ARM_OPTIONS, *MOUNT_OPTIONS, *RESULT_OPTIONS,
     ),
 )  # fmt: skip
 DRIVE = NodeCommand(
-    executable="ros_calibrate_by_driving",
-    description=(
-        "Drive slowly, with turns in place, short straight paths and stops, where the lidars see free space, and "
-        "estimate lidar to lidar, the floor, and the lidars relative to the centre of rotation and the direction "
-        "of driving. The lidars need no common view. THE ROBOT DRIVES: keep the floor around it clear and a hand "
-        "at the runstop; stow the arm. Ctrl-C stops it. Obstacles below 10 cm or outside the lidars' view are not "
-        "detected. DIR is a recording for 'stretch-sim-cal calibrate DIR --drive'."
-    ),
-    example="ros_calibrate_by_driving my_drive --robot two_lidar_amr --dry-run",
+    "ros_calibrate_by_driving",
+    "Drive slowly, with turns in place, short straight paths and stops, where the lidars see free space, and estimate "
+    "lidar to lidar, the floor, and the lidars relative to the centre of rotation and the direction of driving. The "
+    "lidars need no common view. THE ROBOT DRIVES: keep the floor around it clear and a hand at the runstop; stow the "
+    "arm. Ctrl-C stops it. Obstacles below 10 cm or outside the lidars' view are not detected. DIR is a recording for "
+    "'stretch-sim-cal calibrate DIR --drive'.",
+    "ros_calibrate_by_driving my_drive --robot two_lidar_amr --dry-run",
     arguments=(_folder("new folder of the recording of the drive (default: drive_TIME)"), *MOTION_SWITCHES),
     options=(
-        *LIDAR_OPTIONS,
-        FOOTPRINT_OPTION,
-        SENSOR_OPTION,
+        *LIDAR_OPTIONS, FOOTPRINT_OPTION, SENSOR_OPTION,
         Option("odometry_topic", "", "topic of the wheel odometry (nav_msgs/Odometry); default: the profile's"),
         Option("command_topic", "", "topic of the base's twists, stamped or not; default: the profile's"),
         Option("speed", 0.15, "largest speed on straight paths, in m/s", minimum=0.02, maximum=0.5),
         Option("turn_speed", 20.0, "largest turning rate, in deg/s", minimum=2.0, maximum=90.0),
         Option("turn_step", 60.0, "angle between the stops of a turn, in deg", minimum=30.0, maximum=180.0),
-        Option("distance", 0.8, "largest length of a straight path, in m; none below 0.3", minimum=0.0,
-               maximum=5.0),
-        Option("clearance", 0.3, "free space required around the robot's path, in m", minimum=0.15,
-               maximum=2.0),
+        Option("distance", 0.8, "largest length of a straight path, in m; none below 0.3", minimum=0.0, maximum=5.0),
+        Option("clearance", 0.3, "free space required around the robot's path, in m", minimum=0.15, maximum=2.0),
         Option("scans", 5, "clouds of each lidar at each stop", minimum=1, maximum=100),
         Option("target_mm", 2.0, "standard deviation of each lidar's x and y at which the drive ends, in mm",
                minimum=0.1, maximum=5.0),
@@ -227,44 +199,35 @@ DRIVE = NodeCommand(
     ),
 )  # fmt: skip
 COLLECT = NodeCommand(
-    executable="ros_collect_body_shape_data",
-    description=(
-        "Move the arm through a grid of collision-free poses, and record the lidars' returns from the robot in "
-        "each. Needs the driver, and ros_broadcast_calibration running beside it. THE ROBOT MOVES ITS ARM: keep "
-        "the room around it clear and a hand at the runstop. Ctrl-C stops it; the same DIR continues later."
-    ),
-    example="ros_collect_body_shape_data my_data --plan default --arm count:6 --wrist-yaw 0,1.57,3.14",
+    "ros_collect_body_shape_data",
+    "Move the arm through a grid of collision-free poses, and record the lidars' returns from the robot in each. Needs "
+    "the driver, and ros_broadcast_calibration running beside it. THE ROBOT MOVES ITS ARM: keep the room around it "
+    "clear and a hand at the runstop. Ctrl-C stops it; the same DIR continues later.",
+    "ros_collect_body_shape_data my_data --plan default --arm count:6 --wrist-yaw 0,1.57,3.14",
     arguments=ARM_ARGUMENTS,
     options=(
         Option("plan", "default", "plan of the settings file (demo, default, full, ...)"),
-        SETTINGS_OPTION,
-        *ARM_OPTIONS,
-        OUTCOME_OPTION,
-        TIMEOUT_OPTION,
+        SETTINGS_OPTION, *ARM_OPTIONS, OUTCOME_OPTION, TIMEOUT_OPTION,
     ),
 )  # fmt: skip
 CAPTURE = NodeCommand(
-    executable="ros_capture_clouds",
-    description=(
-        "Write a few pairs of clouds, each in its lidar's own frame, to FILE (.npz with the arrays left, right and "
-        "lidar_NAME of further lidars, (N, 3) or with ring and time (N, 5), in m)."
-    ),
-    example="ros_capture_clouds clouds.npz --num-samples 3",
+    "ros_capture_clouds",
+    "Write a few pairs of clouds, each in its lidar's own frame, to FILE (.npz with the arrays left, right and "
+    "lidar_NAME of further lidars, (N, 3) or with ring and time (N, 5), in m).",
+    "ros_capture_clouds clouds.npz --num-samples 3",
     options=(
         *CLOUD_OPTIONS,
         Option("num_samples", 2, "pairs of clouds to write", minimum=1, maximum=1000),
         TIMEOUT_OPTION,
     ),
     arguments=(Argument("file", "output file"),),
-)
+)  # fmt: skip
 VISUALIZE = NodeCommand(
-    executable="ros_visualize_calibration",
-    description=(
-        "Publish all lidars' clouds as one (lidar_combined), its returns from the floor (lidar_floor_inliers) and "
-        "the others (lidar_off_floor), in the calibrated floor's frame. View them with rviz2 -d "
-        "rviz/dual_lidar_calibration.rviz; ros_broadcast_calibration has to run."
-    ),
-    example="ros_visualize_calibration",
+    "ros_visualize_calibration",
+    "Publish all lidars' clouds as one (lidar_combined), its returns from the floor (lidar_floor_inliers) and the "
+    "others (lidar_off_floor), in the calibrated floor's frame. View them with rviz2 -d "
+    "rviz/dual_lidar_calibration.rviz; ros_broadcast_calibration has to run.",
+    "ros_visualize_calibration",
     options=(
         *DISPLAY_OPTIONS,
         Option(
@@ -275,33 +238,28 @@ VISUALIZE = NodeCommand(
     endless=True,
 )  # fmt: skip
 VISUALIZE_BODY_SHAPE = NodeCommand(
-    executable="ros_visualize_body_shape_calibration",
-    description=(
-        "Show a body-shape model at the robot's present pose (obstacle_markers, body_outline): the minimum model "
-        "blue, the inner boundary red, the stop zone shaded red; and the returns in them (body_points, "
-        "obstacles_positive, obstacles_negative, lidar_combined). stop_zone_occupied tells whether any return is in "
-        "the stop zone, stop_zone_distance the distance (m) of the nearest one from the minimum model (inf: none). "
-        "Margins can be set while it runs, and written to the settings file:\n"
-        "  ros2 param set /visualize_body_shape_calibration margin 0.08\n"
-        "  ros2 service call /visualize_body_shape_calibration/save_margins std_srvs/srv/Trigger\n"
-        "View it with rviz2 -d rviz/body_shape_calibration.rviz; ros_broadcast_calibration has to run."
-    ),
-    example="ros_visualize_body_shape_calibration tapered_capsule_body_model.yaml",
+    "ros_visualize_body_shape_calibration",
+    "Show a body-shape model at the robot's present pose (obstacle_markers, body_outline): the minimum model blue, the "
+    "inner boundary red, the stop zone shaded red; and the returns in them (body_points, obstacles_positive, "
+    "obstacles_negative, lidar_combined). stop_zone_occupied tells whether any return is in the stop zone, "
+    "stop_zone_distance the distance (m) of the nearest one from the minimum model (inf: none). Margins can be set "
+    "while it runs, and written to the settings file:\n"
+    "  ros2 param set /visualize_body_shape_calibration margin 0.08\n"
+    "  ros2 service call /visualize_body_shape_calibration/save_margins std_srvs/srv/Trigger\n"
+    "View it with rviz2 -d rviz/body_shape_calibration.rviz; ros_broadcast_calibration has to run.",
+    "ros_visualize_body_shape_calibration tapered_capsule_body_model.yaml",
     options=(*DISPLAY_OPTIONS, SETTINGS_OPTION, *ZONE_OPTIONS),
     arguments=(Argument("file", "body-shape model from fit_body_shape_model"),),
     endless=True,
-)
+)  # fmt: skip
 
 
 FOOTPRINT = NodeCommand(
-    executable="ros_publish_footprint",
-    description=(
-        "Publish the fitted body shape as a footprint that follows the arm, for Nav2's costmaps, and its stop zone "
-        "(stop_zone, geometry_msgs/PolygonStamped) for Nav2's collision monitor. If the arm's pose is unknown or "
-        "outside the fitted range, both cover all fitted arm poses. config/nav2/body_shape.yaml has Nav2's "
-        "parameters."
-    ),
-    example="ros_publish_footprint body_shape_model.yaml",
+    "ros_publish_footprint",
+    "Publish the fitted body shape as a footprint that follows the arm, for Nav2's costmaps, and its stop zone "
+    "(stop_zone, geometry_msgs/PolygonStamped) for Nav2's collision monitor. If the arm's pose is unknown or outside "
+    "the fitted range, both cover all fitted arm poses. config/nav2/body_shape.yaml has Nav2's parameters.",
+    "ros_publish_footprint body_shape_model.yaml",
     arguments=(
         Argument(
             "file", "the body-shape model (default: beside the calibration file)",
@@ -321,20 +279,15 @@ FOOTPRINT = NodeCommand(
     endless=True,
 )  # fmt: skip
 WATCH = NodeCommand(
-    executable="ros_watch_calibration",
-    description=(
-        "Check periodically, while the robot stands, whether the stored calibration is still valid: lidar to "
-        "lidar, floor, and each lidar relative to the robot's own surfaces. Publishes /diagnostics, prints "
-        "changes, and keeps a history ('stretch-sim-cal history'). Nothing moves, and the calibration files are "
-        "not written."
-    ),
-    example="ros_watch_calibration --period 300",
+    "ros_watch_calibration",
+    "Check periodically, while the robot stands, whether the stored calibration is still valid: lidar to lidar, floor, "
+    "and each lidar relative to the robot's own surfaces. Publishes /diagnostics, prints changes, and keeps a history "
+    "('stretch-sim-cal history'). Nothing moves, and the calibration files are not written.",
+    "ros_watch_calibration --period 300",
     options=(
         FILE_OPTION,
         Option("history", "", "the history's SQLite file; default: beside the calibration"),
-        *CLOUD_OPTIONS,
-        FOOTPRINT_OPTION,
-        SENSOR_OPTION,
+        *CLOUD_OPTIONS, FOOTPRINT_OPTION, SENSOR_OPTION,
         Option("period", 300.0, "s between checks; at this rate there is one false alarm a month", minimum=0.1),
         Option("share", 0.01,
                "largest share of a processor core; checks become less frequent if they would exceed it", minimum=1e-4),
@@ -362,8 +315,7 @@ SIMULATOR = NodeCommand(
         Option("world", None, "a name in worlds/, or a path to an SDF file", kind=str),
         Option("sensor", None, "a name in config/ (jt128, jt128_ideal, jt128_sparse, ...), or a path", kind=str),
         Option("seed", None, "seed of all random numbers", kind=int, minimum=0),
-        Option("unit_seed", None,
-               "seed of the lidars' own errors; default: seed", kind=int, minimum=0),
+        Option("unit_seed", None, "seed of the lidars' own errors; default: seed", kind=int, minimum=0),
         Option("left_unit", None, "unit file of the left lidar", kind=str),
         Option("right_unit", None, "unit file of the right lidar", kind=str),
         Option("distance_correction", None, "whether the driver corrects the optical centre", kind=str, choices=SWITCH),
@@ -390,28 +342,17 @@ SIMULATOR = NodeCommand(
     ),
     endless=True,
 )  # fmt: skip
-NODE_COMMANDS = {
-    each.executable: each for each in (
-        ALIGN, FLOOR, BROADCAST, MOUNTS, DRIVE, COLLECT, CAPTURE, VISUALIZE, VISUALIZE_BODY_SHAPE, WATCH, FOOTPRINT,
-        SIMULATOR,
-    )
-}  # fmt: skip
+NODES = (ALIGN, FLOOR, BROADCAST, MOUNTS, DRIVE, COLLECT, CAPTURE, VISUALIZE, VISUALIZE_BODY_SHAPE, WATCH, FOOTPRINT)
+NODE_COMMANDS = {each.executable: each for each in (*NODES, SIMULATOR)}
 VERIFY = NodeCommand(
-    executable="stretch-sim-cal verify",
+    "stretch-sim-cal verify", "Listen to all lidars.", "stretch-sim-cal verify",
+    options=(*CLOUD_OPTIONS, FOOTPRINT_OPTION, Option("num_samples", 10, "pairs of clouds to use"), TIMEOUT_OPTION),
     name="verify_calibration",
-    description="Listen to all lidars.",
-    example="stretch-sim-cal verify",
-    options=(*CLOUD_OPTIONS, FOOTPRINT_OPTION, TIMEOUT_OPTION),
-)
+)  # fmt: skip
 LIVE = NodeCommand(
-    executable="stretch-sim-cal doctor",
-    name="doctor",
-    description="Listen to the robot's drivers.",
-    example="stretch-sim-cal doctor --live",
+    "stretch-sim-cal doctor", "Listen to the robot's drivers.", "stretch-sim-cal doctor --live",
     options=(
-        *CLOUD_OPTIONS,
-        SENSOR_OPTION,
-        FOOTPRINT_OPTION,
+        *CLOUD_OPTIONS, SENSOR_OPTION, FOOTPRINT_OPTION,
         Option("timeout", 10.0, "time for each driver to publish, in s", minimum=0.1),
-    ),
-)
+    ), name="doctor",
+)  # fmt: skip

@@ -1,9 +1,6 @@
-"""One way to start and end any node: arguments, parameters, signals and exit codes.
-
-A node that ends by itself exits 130 on Ctrl-C (SIGINT), 143 on SIGTERM and 129 on SIGHUP (its terminal is closed); an
-`endless` one exits 0 on all of them, since that is its normal end. Imports of rclpy wait until the arguments are known
-to be good.
-"""
+"""One way to start and end any node: arguments, parameters, signals and exit codes. A node that ends by itself exits
+130 on Ctrl-C (SIGINT), 143 on SIGTERM and 129 on SIGHUP (its terminal is closed); an `endless` one exits 0 on all of
+them, since that is its normal end. Imports of rclpy wait until the arguments are known to be good."""
 
 import argparse
 import contextlib
@@ -23,13 +20,12 @@ from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.ros.options import NodeCommand, read_parameters
 from stretch_sim_cal.ros.watchdog import Watchdog
 
-SIGNALLED = 128
-"""Beyond this an exit code names the signal that ended the process."""
+SIGNALLED = 128  # beyond this an exit code names the signal that ended the process
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 DISCOVERY_VARIABLE = "ROS_AUTOMATIC_DISCOVERY_RANGE"
+# Of a node's log lines, if the user sets no other: ROS's own has seconds since 1970.
 LOG_FORMAT = "[{severity}] [{date_time_with_ms}] [{name}]: {message}"
-"""Of a node's log lines, if the user sets no other: ROS's own has seconds since 1970."""
-STEP = 0.1
+STEP = 0.1  # s
 
 
 class _Ended(KeyboardInterrupt):
@@ -123,11 +119,9 @@ class NodeContext:
 
     @contextlib.contextmanager
     def signals_held(self) -> Iterator[None]:
-        """A context in which a signal is raised by `spin_once`, or at its end, and nowhere else.
-
-        A signal that is raised anywhere may fall between a request and the note that it was sent, and inside
-        `spin_once` it may lose an answer, or leave the executor deaf for good.
-        """
+        """A context in which a signal is raised by `spin_once`, or at its end, and nowhere else. A signal that is
+        raised anywhere may fall between a request and the note that it was sent, and inside `spin_once` it may lose an
+        answer, or leave the executor deaf for good."""
         self._signals.held = True
         try:
             yield

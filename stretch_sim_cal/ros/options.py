@@ -1,7 +1,6 @@
 """What a node's command line and ROS parameters are: written once, as `Option`s of a `NodeCommand`, and read from the
 command line, from ROS or from the robot's profile, in this order. Needs neither numpy nor rclpy, so that `--help` and
-typing errors answer at once.
-"""
+typing errors answer at once."""
 
 import argparse
 import difflib
@@ -17,23 +16,18 @@ from typing import Any, NamedTuple
 from stretch_sim_cal import command
 from stretch_sim_cal.errors import InputError
 
-PROFILE = "robot"
-"""The option that names a robot's profile."""
-# Parameters that rclpy itself understands on every node.
-ROS_OWN = ("use_sim_time", "start_type_description_service", "qos_overrides.")
-WIDTH = 110
-"""Of a description."""
+PROFILE = "robot"  # the option that names a robot's profile
+ROS_OWN = ("use_sim_time", "start_type_description_service", "qos_overrides.")  # what rclpy itself understands
+WIDTH = 110  # of a description
 KINDS = {bool: "true or false", int: "a whole number", float: "a number"}
 
 
 @dataclass(frozen=True)
 class Option:
-    """One parameter: `--num-samples 20` on the command line, `--ros-args -p num_samples:=20` in ROS.
-
-    `kind` (bool, int, float or str) follows from `default` unless that is None, which stands for "not set".
-    Numbers have to lie in `minimum` .. `maximum`, both included, strings in `choices` if there are any. A `live`
-    parameter can be changed while the node runs.
-    """
+    """One parameter: `--num-samples 20` on the command line, `--ros-args -p num_samples:=20` in ROS. `kind` (bool, int,
+    float or str) follows from `default` unless that is None, which stands for "not set". Numbers have to lie in
+    `minimum` .. `maximum`, both included, strings in `choices` if there are any. A `live` parameter can be changed
+    while the node runs."""
 
     name: str
     default: Any
@@ -66,9 +60,7 @@ class Option:
         except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise InputError(f"parameter {self.name}: '{given}' is not {KINDS[self.type]}") from error
         if self.type in (int, float) and not self.minimum <= result <= self.maximum:
-            limits = (
-                f"{self.minimum:g} and above" if math.isinf(self.maximum) else f"{self.minimum:g} .. {self.maximum:g}"
-            )
+            limits = f"{self.minimum:g} " + ("and above" if math.isinf(self.maximum) else f".. {self.maximum:g}")
             raise InputError(f"parameter {self.name}: {given} is outside {limits}")
         if self.choices and result not in self.choices:
             raise InputError(f"parameter {self.name}: '{given}' is not one of {', '.join(self.choices)}")
@@ -111,8 +103,7 @@ class Argument(NamedTuple):
 @dataclass(frozen=True)
 class NodeCommand:
     """The command line of a node, whose `name` is by default that of its executable. An `endless` node runs until a
-    signal ends it. A `simulated` robot is visible on this machine only, unless ROS's environment variable says
-    otherwise."""
+    signal ends it; a `simulated` robot is visible on this machine only unless ROS's environment variable differs."""
 
     executable: str
     description: str
@@ -131,8 +122,10 @@ class NodeCommand:
         return next(option for option in self.options if option.name == name)
 
     def parser(self) -> argparse.ArgumentParser:
+        lines = self.description.splitlines()  # commands to be copied are indented
+        wrapped = [line if line.startswith(" ") else textwrap.fill(line, WIDTH) for line in lines]
         parser = command.Parser(
-            prog=self.executable, description="\n".join(map(_wrapped, self.description.splitlines())),
+            prog=self.executable, description="\n".join(wrapped),
             epilog=f"example: {self.example}\n\nArguments after --ros-args go to ROS.",
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )  # fmt: skip
@@ -149,10 +142,6 @@ class NodeCommand:
         return self.parser().parse_args(own), for_ros
 
 
-def _wrapped(line: str) -> str:
-    return line if line.startswith(" ") else textwrap.fill(line, WIDTH)  # commands to be copied are indented
-
-
 def add_to_parser(parser: argparse.ArgumentParser, options: Sequence[Option]) -> None:
     """Declare the options as a node's parameters, `--some-name`: None unless given."""
     group = parser.add_argument_group("parameters", "also settable as --ros-args -p NAME:=VALUE, with _ for -")
@@ -165,23 +154,17 @@ def add_to_parser(parser: argparse.ArgumentParser, options: Sequence[Option]) ->
 
 
 def split_arguments(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Return a command line's own arguments and those for ROS (`--ros-args ... [--]`, any number of times).
-
-    An own option may be written as the parameter that it sets: `--num_samples` becomes `--num-samples`.
-    """
-    own: list[str] = []
-    for_ros: list[str] = []
-    in_ros = False
+    """Return a command line's own arguments and those for ROS (`--ros-args ... [--]`, any number of times). An own
+    option may be written as the parameter that it sets: `--num_samples` becomes `--num-samples`."""
+    own, for_ros, in_ros = [], [], False
     for argument in arguments:
         in_ros |= argument == "--ros-args"
         if in_ros:
             for_ros.append(argument)
             in_ros = argument != "--"
-        elif argument.startswith("--"):
-            name, equals, value = argument.partition("=")
-            own.append(name.replace("_", "-") + equals + value)
         else:
-            own.append(argument)
+            name, equals, value = argument.partition("=")
+            own.append((name.replace("_", "-") if name.startswith("--") else name) + equals + value)
     return command.joined(own), for_ros
 
 
@@ -211,20 +194,15 @@ def option_values(options: Sequence[Option], given: Mapping[str, Any]) -> Simple
 def read_parameters(
     node, options: Sequence[Option], parsed: argparse.Namespace, for_ros: Sequence[str] = ()
 ) -> SimpleNamespace:
-    """Return the value of every option: from the command line, else from ROS, else as `option_values`.
-
-    All that have a value are declared on `node`, so that `ros2 param` shows them; those that are not `live` are
-    read-only. The node has to be made with `automatically_declare_parameters_from_overrides`.
-    Raises `InputError` for a value that does not fit, and for an unknown parameter among the arguments `for_ros`; in a
-    file, which may be for several nodes, an unknown one is a warning.
-    """
-    given = {}
-    for option in options:
-        given[option.name] = getattr(parsed, option.name)
-        if node.has_parameter(option.name):
-            if given[option.name] is None:
-                given[option.name] = node.get_parameter(option.name).value
-            node.undeclare_parameter(option.name)
+    """Return the value of every option: from the command line, else from ROS, else as `option_values`. All that have a
+    value are declared on `node`, which has to be made with `automatically_declare_parameters_from_overrides`; those
+    that are not `live` are read-only. Raises `InputError` for a value that does not fit, and for an unknown parameter
+    among the arguments `for_ros`; in a file, which may be for several nodes, an unknown one is a warning."""
+    given = {option.name: getattr(parsed, option.name) for option in options}
+    for name, value in given.items():
+        if node.has_parameter(name):
+            given[name] = node.get_parameter(name).value if value is None else value
+            node.undeclare_parameter(name)
     values = option_values(options, given)
     for option in options:
         if getattr(values, option.name) is not None:
@@ -237,9 +215,8 @@ def declare(node, option: Option, value: Any) -> None:
     from rcl_interfaces.msg import ParameterDescriptor
 
     # Live ones with dynamic typing: `ros2 param set ... 1` must not be refused for want of a decimal point.
-    descriptor = ParameterDescriptor(
-        description=option.described, read_only=not option.live, dynamic_typing=option.live
-    )
+    typing = {"read_only": not option.live, "dynamic_typing": option.live}
+    descriptor = ParameterDescriptor(description=option.described, **typing)
     node.declare_parameter(option.name, value, descriptor, ignore_override=True)
 
 

@@ -13,9 +13,9 @@ from stretch_sim_cal.robot.model import RobotModel
 from stretch_sim_cal.robot.profile import RobotProfile
 from stretch_sim_cal.ros.arm_motion import ArmMotion, ArmState
 from stretch_sim_cal.ros.captures import Captures
-from stretch_sim_cal.ros.drive_node import DrivenRobot, Solve, drive
+from stretch_sim_cal.ros.drive_node import Solve, drive
 from stretch_sim_cal.ros.frame_listener import FrameListener
-from stretch_sim_cal.ros.lidar_clouds import LidarClouds, lidars_of
+from stretch_sim_cal.ros.lidar_clouds import LidarClouds, LiveRobot, lidars_of
 from stretch_sim_cal.ros.node_main import NodeContext
 from stretch_sim_cal.ros.permission import check_driver
 from stretch_sim_cal.ros.subscription import JointListener
@@ -36,8 +36,7 @@ class RobotContext(NodeContext):
     def clouds(
         self, options: Any, watchdog: Watchdog | None = None, depth: int = 5, on_set: Callable | None = None
     ) -> LidarClouds:  # fmt: skip
-        watchdogs = (watchdog,) if watchdog else ()
-        return LidarClouds(self, lidars_of(options), options.max_time_difference, watchdogs, depth, on_set)
+        return LidarClouds(self, lidars_of(options), options.max_time_difference, watchdog, depth, on_set)
 
     def joint_positions(self) -> dict[str, float]:
         """Return the joints' latest positions by name (m, rad), which fill up as they are heard."""
@@ -57,6 +56,6 @@ class RobotContext(NodeContext):
     def captures(self, state: ArmState, watchdog: Watchdog, settings: CollectionSettings) -> Captures:
         return Captures(self, state, watchdog, settings)
 
-    def drive(self, robot: DrivenRobot, directory: Path, solve: Solve) -> tuple[DrivePlan, DrivenResult] | None:
+    def drive(self, robot: LiveRobot, directory: Path, solve: Solve) -> tuple[DrivePlan, DrivenResult] | None:
         """Drive the robot until enough is known, and return the plan and the result; None of a dry run."""
         return drive(self, robot, directory, solve)

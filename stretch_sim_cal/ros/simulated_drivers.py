@@ -1,10 +1,7 @@
 """The messages of the simulated robot's drivers, to DDS and into a recording: description, joints and frames, all
-lidars' clouds, and the base, which takes twists and publishes its wheels' odometry.
-
-A cloud is stamped with the simulated time at which its scan begins. A stamped twist counts from its stamp on, one
-without from when it comes: the motion of a robot that is driven by stamped twists, sent before they are due, does not
-depend on the machine's load.
-"""
+lidars' clouds, and the base, which takes twists and publishes its wheels' odometry. A cloud is stamped with the
+simulated time at which its scan begins. A stamped twist counts from its stamp on, one without from when it comes: the
+motion of a robot that is driven by stamped twists, sent before they are due, does not depend on the machine's load."""
 
 import math
 import time
@@ -43,12 +40,10 @@ STATE_RATE = 60.0  # joint states and frames per second of wall time, at most
 
 
 class Publisher:
-    """Publishes one topic and, if there is a `recording`, writes it there as well.
-
-    It is reliable; a `latched` one (transient local) also serves those who subscribe later. Not more than `rate`
-    messages per second of wall time are sent, however fast simulated time passes: every message that a node written in
-    Python takes costs it up to a millisecond. A recording gets all of them.
-    """
+    """Publishes one topic and, if there is a `recording`, writes it there as well. It is reliable; a `latched` one
+    (transient local) also serves those who subscribe later. Not more than `rate` messages per second of wall time are
+    sent, however fast simulated time passes: every message that a node written in Python takes costs it up to a
+    millisecond. A recording gets all of them."""
 
     def __init__(
         self, node: Node, recording: "RecordingWriter | None", kind: type, topic: str, depth: int = 10,
@@ -61,8 +56,7 @@ class Publisher:
         )  # without QoS events: each would be looked at whenever the node looks for callbacks
         self._node, self._latched, self.recording = node, latched, recording
         self._topic = self._publisher.topic_name
-        self._interval = 1.0 / rate
-        self._sent = -math.inf
+        self._interval, self._next = 1.0 / rate, -math.inf  # s; of wall time
         if recording is not None:
             recording.add_topic(self._topic, type_name(kind), latched)
 
@@ -73,11 +67,9 @@ class Publisher:
     def listeners(self) -> tuple[set[bytes], bool]:
         """Return who subscribes, and whether all of them are reached by now."""
         infos = self._node.get_subscriptions_info_by_topic(self._topic)  # with those that ask for what is not offered
-        found = {
-            bytes(info.endpoint_gid)
-            for info in infos
-            if self._latched or info.qos_profile.durability != DurabilityPolicy.TRANSIENT_LOCAL
-        }
+        latched = DurabilityPolicy.TRANSIENT_LOCAL
+        served = [info for info in infos if self._latched or info.qos_profile.durability != latched]
+        found = {bytes(info.endpoint_gid) for info in served}
         return found, self._publisher.get_subscription_count() == len(found)
 
     def wait_until_taken(self) -> None:
@@ -85,42 +77,30 @@ class Publisher:
 
     @property
     def is_due(self) -> bool:
-        return self.is_heard and (self.recording is not None or self._may_send)
-
-    @property
-    def _may_send(self) -> bool:
-        return time.monotonic() - self._sent >= self._interval
+        return self.is_heard and (self.recording is not None or time.monotonic() >= self._next)
 
     def publish(self, message: Any, stamp: int) -> None:
         """Publish a message at simulated time `stamp`, in ns, unless the last one was too short a while ago."""
-        if self._may_send:
-            self._sent = time.monotonic()
+        if time.monotonic() >= self._next:
+            self._next = time.monotonic() + self._interval
             self._publisher.publish(message)
         if self.recording is not None:
             self.recording.write_message(self._topic, stamp, message, serialize_message(message))
 
 
 class RobotState:
-    """Publishes /robot_description and /tf_static once, /joint_states and /tf whenever `publish` is called.
-
+    """Publishes /robot_description and /tf_static at once, /joint_states and /tf whenever `publish` is called.
     `description` is the URDF text that the robot publishes, with the lidars at their nominal poses; `create` makes a
-    `Publisher`.
-    """
+    `Publisher`."""
 
     def __init__(self, create: Callable[..., Publisher], description: str):
-        self._description = String(data=description)
         self._model = parse_urdf(description)
-        self._description_publisher = create(String, DESCRIPTION_TOPIC, depth=1, latched=True)
-        self._static = create(TFMessage, "/tf_static", depth=1, latched=True)
-        self._moving = create(TFMessage, "/tf", depth=100, rate=STATE_RATE)
-        self._joint_states = create(JointState, JOINT_STATES, rate=STATE_RATE)
-
-    def publish_once(self, stamp: int) -> None:
-        """Publish what never changes, at simulated time `stamp` in ns."""
         fixed = [joint for joint in self._model.joints.values() if joint.variables == 0]
         transforms = {(joint.parent, joint.child): joint.parent_from_joint for joint in fixed}
-        self._description_publisher.publish(self._description, stamp)
-        self._static.publish(transforms_message(transforms, stamp), stamp)
+        create(String, DESCRIPTION_TOPIC, depth=1, latched=True).publish(String(data=description), 0)
+        create(TFMessage, "/tf_static", depth=1, latched=True).publish(transforms_message(transforms, 0), 0)
+        self._moving = create(TFMessage, "/tf", depth=100, rate=STATE_RATE)
+        self._joint_states = create(JointState, JOINT_STATES, rate=STATE_RATE)
 
     def publish(
         self, positions: Mapping[str, float], velocities: Mapping[str, float], stamp: int,
@@ -148,19 +128,16 @@ class _Driver:
     publisher: Publisher
     tick: int = 0
     published: int = 0
-    known: set[bytes] = field(default_factory=set)
-    """All that have ever subscribed."""
+    known: set[bytes] = field(default_factory=set)  # all that have ever subscribed
 
 
 class LidarDrivers:
-    """Publishes the lidars' clouds, of the Stretch on /lidar_points_left and /lidar_points_right. Scans
-    that nobody takes are not cast.
-
-    When discovery ends, and so at which tick somebody begins to listen, depends on the machine's load; what he gets
-    does not. With every new subscription the lidars begin anew, together, as soon as all subscriptions are reached: a
-    driver's n-th subscription gets, from its first scan on, the noise (and walking people) of ticks n * PER_LISTENER
-    on, whatever tick it is by then. With a recording, which listens from the beginning, they are those of the ticks.
-    """
+    """Publishes the lidars' clouds, of the Stretch on /lidar_points_left and /lidar_points_right. Scans that nobody
+    takes are not cast. When discovery ends, and so at which tick somebody begins to listen, depends on the machine's
+    load; what he gets does not. With every new subscription the lidars begin anew, together, as soon as all
+    subscriptions are reached: a driver's n-th subscription gets, from its first scan on, the noise (and walking people)
+    of ticks n * PER_LISTENER on, whatever tick it is by then. With a recording, which listens from the beginning, they
+    are those of the ticks."""
 
     # Enough for a consumer that is busy for half a second; older clouds make place for newer ones.
     DEPTH = 5
@@ -177,9 +154,6 @@ class LidarDrivers:
     @property
     def are_heard(self) -> bool:
         return any(driver.publisher.is_heard for driver in self._drivers)
-
-    def listen(self) -> None:
-        self._simulation.listen(self.are_heard)
 
     @property
     def published(self) -> dict[str, int]:

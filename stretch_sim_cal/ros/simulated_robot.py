@@ -26,23 +26,13 @@ from stretch_sim_cal.ros.messages import header, time_message
 from stretch_sim_cal.ros.node_main import NodeContext
 from stretch_sim_cal.ros.permission import MOVING_MODES
 from stretch_sim_cal.ros.simulated_drivers import LidarDrivers, Publisher, RobotState, SimulatedBase
-from stretch_sim_cal.simulation.joints import (
-    GOAL_TOLERANCE_VIOLATED,
-    INVALID_GOAL,
-    PATH_TOLERANCE_VIOLATED,
-    SUCCESSFUL,
-    Arrival,
-    Following,
-    GoalRefused,
-    Joints,
-    Waypoint,
-    read_waypoints,
-)
+from stretch_sim_cal.simulation.joints import Arrival, Following, GoalRefused, Joints, Waypoint, read_waypoints
 from stretch_sim_cal.simulation.setup import CRASH_EXIT_CODE, PUSH_ANGLE, PUSH_DISTANCE, Faults
 
 if TYPE_CHECKING:  # rosbags takes a third of a second to import
     from stretch_sim_cal.recording.rosbag import RecordingWriter
 
+Result = FollowJointTrajectory.Result
 STEP = 25_000_000  # ns: joints, frames and /clock at 40 Hz, four steps to a scan
 STATUS_EVERY = 1_000_000_000  # ns
 # "As fast as possible" is bounded, because messages beyond what a consumer written in Python can take are lost work:
@@ -76,14 +66,9 @@ class TrajectoryServer:
         self._active: _Active | None = None
         self._begun: dict[bytes, Future] = {}
         self._server = ActionServer(
-            node,
-            FollowJointTrajectory,
-            joints.profile.trajectory,
-            execute_callback=self._execute,
-            goal_callback=self._consider,
-            handle_accepted_callback=self._accept,
-            cancel_callback=lambda handle: CancelResponse.ACCEPT,
-        )
+            node, FollowJointTrajectory, joints.profile.trajectory, self._execute, goal_callback=self._consider,
+            handle_accepted_callback=self._accept, cancel_callback=lambda handle: CancelResponse.ACCEPT,
+        )  # fmt: skip
 
     @property
     def is_moving(self) -> bool:
@@ -97,24 +82,24 @@ class TrajectoryServer:
             return
         if active.handle is not None and active.handle.is_cancel_requested:
             self._joints.hold()
-            self._finish("canceled", SUCCESSFUL, "canceled")
+            self._finish("canceled", Result.SUCCESSFUL, "canceled")
             return
         progress = active.following.update(now)
         if active.handle is not None and time.monotonic() >= active.next_feedback:
             active.next_feedback = time.monotonic() + FEEDBACK_EVERY
             active.handle.publish_feedback(self._feedback(active.following))
         if progress is Arrival.ARRIVED:
-            self._finish("succeed", SUCCESSFUL, "")
+            self._finish("succeed", Result.SUCCESSFUL, "")
         elif progress is Arrival.LATE:
             missing = ", ".join(f"{name} by {gap:+.4f}" for name, gap in active.following.missing().items())
             self._joints.hold()
-            self._finish("abort", GOAL_TOLERANCE_VIOLATED, f"did not arrive: {missing}")
+            self._finish("abort", Result.GOAL_TOLERANCE_VIOLATED, f"did not arrive: {missing}")
 
     def abort(self, reason: str) -> None:
         """Stop the joints where they are and end what was moving them, for an outside reason (runstop, service)."""
         self._joints.hold()
         if self._active is not None:
-            self._finish("abort", PATH_TOLERANCE_VIOLATED, reason)
+            self._finish("abort", Result.PATH_TOLERANCE_VIOLATED, reason)
 
     async def go_to(self, poses: Sequence[Mapping[str, float]]) -> FollowJointTrajectory.Result:
         """Move through `poses` (values by commanded joint) in place of any goal, and return how that ended."""
@@ -124,10 +109,10 @@ class TrajectoryServer:
         try:
             reason = self._refusal()
             if reason:
-                raise GoalRefused(INVALID_GOAL, reason)
+                raise GoalRefused(Result.INVALID_GOAL, reason)
             if request.multi_dof_trajectory.points:
-                raise GoalRefused(INVALID_GOAL, "multi_dof_trajectory is not supported")
-            read_waypoints(request.trajectory, self._joints.ranges)
+                raise GoalRefused(Result.INVALID_GOAL, "multi_dof_trajectory is not supported")
+            self._waypoints(request)
         except GoalRefused as refused:
             self._log.error(f"{self._joints.profile.trajectory}: goal rejected: {refused}")
             return GoalResponse.REJECT
@@ -136,16 +121,17 @@ class TrajectoryServer:
     def _accept(self, handle: ServerGoalHandle) -> None:
         """Begin at once: a stop that is called between a goal's acceptance and its execution has to stop it."""
         handle.execute()
-        self._begun[bytes(handle.goal_id.uuid)] = self._begin(
-            read_waypoints(handle.request.trajectory, self._joints.ranges), handle
-        )
+        self._begun[bytes(handle.goal_id.uuid)] = self._begin(self._waypoints(handle.request), handle)
 
     async def _execute(self, handle: ServerGoalHandle) -> FollowJointTrajectory.Result:
         return await self._begun.pop(bytes(handle.goal_id.uuid))
 
+    def _waypoints(self, goal: FollowJointTrajectory.Goal) -> list[Waypoint]:
+        return read_waypoints(goal.trajectory, self._joints.ranges)
+
     def _begin(self, waypoints: Sequence[Waypoint], handle: ServerGoalHandle | None) -> Future:
         if self._active is not None:
-            self._finish("abort", INVALID_GOAL, "replaced by a newer goal")
+            self._finish("abort", Result.INVALID_GOAL, "replaced by a newer goal")
         following = Following(self._joints, waypoints, self._now)
         self._active = _Active(following, Future(), handle)
         return self._active.done
@@ -154,7 +140,7 @@ class TrajectoryServer:
         active, self._active = self._active, None
         if active.handle is not None:
             getattr(active.handle, end)()
-        active.done.set_result(FollowJointTrajectory.Result(error_code=code, error_string=text))
+        active.done.set_result(Result(error_code=code, error_string=text))
 
     def _feedback(self, following: Following) -> FollowJointTrajectory.Feedback:
         desired = following.waypoint.positions
@@ -165,13 +151,13 @@ class TrajectoryServer:
         return feedback
 
 
+@dataclass
 class DriverState:
     """The driver's mode, the runstop, and whether the robot has been homed, which decide whether it may move."""
 
-    def __init__(self, mode: str = "position", homed: bool = True):
-        self.mode = mode
-        self.runstopped = False
-        self.homed = homed
+    mode: str
+    homed: bool
+    runstopped: bool = False
 
     def refusal(self, modes: Sequence[str] = MOVING_MODES, homed: bool = True) -> str | None:
         """Return why the arm, or what moves in other `modes` and, unless `homed`, without homing, may not move; None if
@@ -187,19 +173,18 @@ class DriverState:
 
 class DriverServices:
     """Offers /stow_the_robot, /home_the_robot, /stop_the_robot, /runstop, and publishes /mode, /is_homed,
-    /is_runstopped.
-
-    `poses` (values by commanded joint, one after another) are those to which the services "stow" and "home" move.
-    """
+    /is_runstopped. `poses` (values by commanded joint, one after another) are those to which the services "stow" and
+    "home" move."""
 
     def __init__(
         self, node: Node, create: Callable[..., Publisher], state: DriverState, trajectories: TrajectoryServer,
         poses: Mapping[str, Sequence[Mapping[str, float]]], base: SimulatedBase | None,
     ):  # fmt: skip
         self._state, self._trajectories, self._poses, self._base = state, trajectories, poses, base
-        self._mode = create(String, "/mode", depth=1)
-        self._homed = create(Bool, "/is_homed", depth=1)
-        self._runstopped = create(Bool, "/is_runstopped", depth=1)
+        self._mode, self._homed, self._runstopped = (
+            create(kind, topic, depth=1)
+            for kind, topic in ((String, "/mode"), (Bool, "/is_homed"), (Bool, "/is_runstopped"))
+        )
         for name in poses:
             node.create_service(Trigger, f"/{name}_the_robot", functools.partial(self._go_to, name))
         node.create_service(Trigger, "/stop_the_robot", self._stop)
@@ -221,7 +206,7 @@ class DriverServices:
         if reason := self._state.refusal():
             return Trigger.Response(success=False, message=reason)
         result = await self._trajectories.go_to(self._poses[name])
-        succeeded = result.error_code == SUCCESSFUL
+        succeeded = result.error_code == Result.SUCCESSFUL
         return Trigger.Response(success=succeeded, message=result.error_string or f"{name} done")
 
     def _stop(self, _request: Trigger.Request, _response: Trigger.Response) -> Trigger.Response:
@@ -258,7 +243,7 @@ class SimulatedRobot:
         node, profile = context.node, simulation.setup.profile
         create = functools.partial(Publisher, node, recording)
         self._simulation, self._faults = simulation, faults
-        state = DriverState(context.options.mode, homed=not faults.not_homed)
+        state = DriverState(context.options.mode, not faults.not_homed)
         self._truth = Publisher(node, None, String, "~/ground_truth", depth=1, latched=True)
         self._truth.publish(String(data=json.dumps(simulation.ground_truth())), 0)
         self._clock = Publisher(node, None, Clock, "/clock", rate=CLOCK_RATE)
@@ -270,14 +255,12 @@ class SimulatedRobot:
             name: [{joint: value for joint, value in pose.items() if joint in known} for pose in way]
             for name, way in (("stow", profile.stow), ("home", profile.home))
         }
-        self._base = None
-        if simulation.driving is not None:
-            self._base = SimulatedBase(node, create, simulation.driving, profile.footprint_frame, state)
+        driving = simulation.driving
+        self._base = SimulatedBase(node, create, driving, profile.footprint_frame, state) if driving else None
         self._services = DriverServices(node, create, state, self._trajectories, poses, self._base)
         simulation.joints.stick(faults.stuck)
-        self._pushed = False
+        self._push = faults.push  # the tick at which it is due
         self._now = 0
-        self._robot.publish_once(self._now)
         self._publish()
 
     @property
@@ -296,9 +279,10 @@ class SimulatedRobot:
         self._now += STEP
         if self._faults.crash is not None and self.now >= self._faults.crash:
             os._exit(CRASH_EXIT_CODE)
-        if self._faults.push is not None and not self._pushed:
-            self._push_when_due(self._faults.push)
-        self.lidars.listen()
+        if self._push is not None and self.now >= self._simulation.start_time("left", self._push):
+            self._simulation.move_base(from_xyz_rpy((PUSH_DISTANCE, 0.0, 0.0), (0.0, 0.0, PUSH_ANGLE)))
+            self._push = None
+        self._simulation.listen(self.lidars.are_heard)
         if self._base is not None:
             self._base.step(STEP * 1e-9)
         self._simulation.joints.step(STEP * 1e-9)  # and the base's, in Gazebo
@@ -309,11 +293,6 @@ class SimulatedRobot:
     def turn(self, heading: float) -> None:
         """Turn the robot on the spot to a heading in deg, as if somebody had turned it by hand."""
         self._simulation.move_base(from_xyz_rpy((0.0, 0.0, 0.0), (0.0, 0.0, math.radians(heading))))
-
-    def _push_when_due(self, tick: int) -> None:
-        if self.now >= self._simulation.start_time("left", tick):
-            self._simulation.move_base(from_xyz_rpy((PUSH_DISTANCE, 0.0, 0.0), (0.0, 0.0, PUSH_ANGLE)))
-            self._pushed = True
 
     def _publish(self) -> None:
         self._clock.publish(Clock(clock=time_message(self._now)), self._now)

@@ -1,9 +1,6 @@
-"""`stretch_simulator`: a process that looks like the robot's own drivers, and keeps the truth to itself.
-
-Calibration nodes cannot tell it from the robot: the same topics, frames, services, action and parameter. What only a
-simulator knows goes to `--truth FILE` and to the latched topic `/stretch_simulator/ground_truth`, which no calibration
-reads.
-"""
+"""`stretch_simulator`: a process that looks like the robot's own drivers, and keeps the truth to itself. Calibration
+nodes cannot tell it from the robot: the same topics, frames, services, action and parameter. What only a simulator
+knows goes to `--truth FILE` and to the latched topic `/stretch_simulator/ground_truth`, which no calibration reads."""
 
 import contextlib
 import json
@@ -35,10 +32,8 @@ LOOK_EVERY = 0.02
 
 
 def simulation_setup(options: Any) -> SimulationSetup:
-    """Return what the options ask for: the scenario's simulation, with what is given beside it in its place.
-
-    Raises `InputError` naming the file or option.
-    """
+    """Return what the options ask for: the scenario's simulation, with what is given beside it in its place. Raises
+    `InputError` naming the file or option."""
     mapping: dict[str, Any] = {}
     source = "the command line"
     if options.scenario:
@@ -104,26 +99,13 @@ class Pace:
         return max(0.0, wait)
 
 
-class FactorMeter:
-    """Measures the real-time factor: simulated time per wall time, since the start and since the last look."""
+Moment = tuple[float, float]  # wall and simulated time, in s
 
-    def __init__(self, simulated: float = 0.0, now: Callable[[], float] = time.monotonic):
-        self._now = now
-        self._start = self._last = (now(), simulated)
 
-    def since_last_look(self, simulated: float) -> float:
-        then, self._last = self._last, (self._now(), simulated)
-        return self._factor(then, simulated)
-
-    def overall(self, simulated: float) -> float:
-        return self._factor(self._start, simulated)
-
-    def wall_since_last_look(self) -> float:
-        return self._now() - self._last[0]
-
-    def _factor(self, then: tuple[float, float], simulated: float) -> float:
-        wall = self._now() - then[0]
-        return (simulated - then[1]) / wall if wall > 0 else 0.0
+def real_time_factor(since: Moment, now: Moment) -> float:
+    """Return simulated per wall time between two moments."""
+    wall, simulated = (there - here for here, there in zip(since, now, strict=True))
+    return simulated / wall if wall > 0.0 else 0.0
 
 
 def write_truth(path: str | Path, truth: Mapping[str, Any], true_description: str) -> None:
@@ -176,21 +158,21 @@ def run_simulation(
             f"{'as fast as possible' if factor == 0 else f'at {factor:g} times real time'}",
             flush=True,
         )
-        meter = FactorMeter(robot.now)
-        _let_time_pass(context, robot, factor, stopped, meter)
-        print(f"simulator ended at {robot.now:.1f} s; {_sentence(robot, meter.overall(robot.now))}", flush=True)
+        began = (time.monotonic(), robot.now)
+        _let_time_pass(context, robot, factor, stopped)
+        print(f"simulator ended at {robot.now:.1f} s; {_sentence(robot, began)}", flush=True)
     return 0
 
 
-def _let_time_pass(context: NodeContext, robot: Any, factor: float, stopped: Sequence, meter: FactorMeter) -> None:
-    pace = Pace()
-    looked = -math.inf
-    duration = context.options.duration
+def _let_time_pass(context: NodeContext, robot: Any, factor: float, stopped: Sequence) -> None:
+    pace, looked, duration = Pace(), -math.inf, context.options.duration
+    reported = (time.monotonic(), robot.now)
     while not stopped and (duration is None or robot.now < duration):
         looked = _serve(context, pace.wait(robot.now, factor or robot.bound), looked)
         robot.step()
-        if meter.wall_since_last_look() >= REPORT_EVERY:
-            print(f"{robot.now:.1f} s simulated; {_sentence(robot, meter.since_last_look(robot.now))}", flush=True)
+        if time.monotonic() - reported[0] >= REPORT_EVERY:
+            print(f"{robot.now:.1f} s simulated; {_sentence(robot, reported)}", flush=True)
+            reported = (time.monotonic(), robot.now)
 
 
 def _serve(context: NodeContext, seconds: float, looked: float) -> float:
@@ -209,11 +191,9 @@ def _serve(context: NodeContext, seconds: float, looked: float) -> float:
 
 
 def _look(executor: Any) -> bool:
-    """Run all callbacks that are ready, and say whether any took something in (and may have left more to do).
-
-    With one and the same timeout (none): if that differs from call to call, rclpy's executor looks at coroutines
-    that wait, and never at what has come in.
-    """
+    """Run all callbacks that are ready, and say whether any took something in (and may have left more to do). With one
+    and the same timeout (none): if that differs from call to call, rclpy's executor looks at coroutines that wait, and
+    never at what has come in."""
     from rclpy.executors import TimeoutException
 
     worked = False
@@ -228,29 +208,30 @@ def _look(executor: Any) -> bool:
             worked = True
 
 
-def _sentence(robot: Any, factor: float) -> str:
+def _sentence(robot: Any, since: Moment) -> str:
     clouds = " and ".join(f"{count} {side}" for side, count in robot.lidars.published.items())
+    factor = real_time_factor(since, (time.monotonic(), robot.now))
     return f"real-time factor {factor:.2f}; {clouds} clouds published"
 
 
 def _simulation(options: Any, setup: SimulationSetup, stack: contextlib.ExitStack) -> Any:
     """Return the simulation asked for; both kinds have the same face. `stack` ends what has to be ended."""
-    if options.simulator == "gazebo":
-        from stretch_sim_cal.simulation.gazebo.simulator import GazeboSimulator
+    if options.simulator == "embedded":
+        from stretch_sim_cal.simulation.embedded import EmbeddedSimulator
 
-        log = Path(options.truth).with_name(GAZEBO_LOG) if options.truth else None
-        simulation = GazeboSimulator(setup, options.lidar, options.gui, log=log)
-        stack.callback(_end_gazebo, simulation)
-        return simulation
-    from stretch_sim_cal.simulation.embedded import EmbeddedSimulator
+        return EmbeddedSimulator(setup)
+    from stretch_sim_cal.simulation.gazebo.simulator import GazeboSimulator
 
-    return EmbeddedSimulator(setup)
+    log = Path(options.truth).with_name(GAZEBO_LOG) if options.truth else None
+    simulation = GazeboSimulator(setup, options.lidar, options.gui, log=log)
 
+    def end() -> None:
+        simulation.close()
+        for note in simulation.notes:
+            print(f"note: {note}", flush=True)
 
-def _end_gazebo(simulation: Any) -> None:
-    simulation.close()
-    for note in simulation.notes:
-        print(f"note: {note}", flush=True)
+    stack.callback(end)
+    return simulation
 
 
 def simulate(context: NodeContext) -> int:

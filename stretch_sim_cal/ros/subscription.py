@@ -1,17 +1,17 @@
 """Subscriptions whose quality of service follows the publishers that are there, the reason why a topic is silent, and
-the joints of /joint_states.
+the joints of /joint_states. A fixed profile is deaf to some driver: a reliable subscription never hears a best-effort
+publisher, a best-effort one loses big clouds of a reliable publisher, a latched (transient local) one never hears a
+volatile publisher."""
 
-A fixed profile is deaf to some driver: a reliable subscription never hears a best-effort publisher, a best-effort one
-loses big clouds of a reliable publisher, a latched (transient local) one never hears a volatile publisher.
-"""
-
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable
 from typing import Any
 
 from stretch_sim_cal.recording.topics import JOINT_STATES
 from stretch_sim_cal.robot.profile import RobotProfile, stretch_profile
+from stretch_sim_cal.ros.watchdog import Watchdog
 
-LOOK_EVERY = 0.25
+LOOK_EVERY = 0.25  # s of wall time
 
 
 def type_name(message_type: type) -> str:
@@ -26,41 +26,33 @@ def node_name(info) -> str:
 
 class MatchedSubscription:
     """Subscribes to `topic` as soon as a publisher of the right type appears, with a profile that hears all of them.
-
     With `latched`, what transient-local publishers have sent before is asked for as well. The graph is looked at every
-    `LOOK_EVERY` s of wall time, so a driver that is restarted with another profile is heard again. The `watchdogs`
-    watch for the topic's silence.
-    """
+    `LOOK_EVERY`, so a driver that is restarted with another profile is heard again. `watchdog` watches for silence."""
 
     def __init__(
         self, context, message_type: type, topic: str, callback: Callable[[Any], object], depth: int = 10,
-        latched: bool = False, watchdogs: Sequence[Any] = (),
+        latched: bool = False, watchdog: Watchdog | None = None,
     ):  # fmt: skip
-        self._node = context.node
-        self._type = message_type
-        self.topic = topic
-        self._callback = callback
-        self.heard = False
-        self._depth = depth
-        self._latched = latched
-        self._watchdogs, self._silence = watchdogs, f"no messages on {topic}"
+        self._node, self._type, self._callback = context.node, message_type, callback
+        self.topic, self.heard = topic, False
+        self._depth, self._latched = depth, latched
+        self._watchdog = watchdog or Watchdog(math.inf, print)  # one that nobody ticks
+        self._silence = f"no messages on {topic}"
         self._subscriptions: dict[tuple, Any] = {}
         self.refresh()
         self._timer = context.every(LOOK_EVERY, self.refresh)
-        for watchdog in watchdogs:
-            watchdog.watch(self._silence, self.diagnose)
+        self._watchdog.watch(self._silence, self.diagnose)
 
     def close(self) -> None:
         """Stop listening, and watching for silence, for good."""
         self._node.destroy_timer(self._timer)
         while self._subscriptions:
             self._node.destroy_subscription(self._subscriptions.popitem()[1])
-        for watchdog in self._watchdogs:
-            watchdog.forget(self._silence)
+        self._watchdog.forget(self._silence)
 
     def refresh(self) -> None:
         """Look at the graph, and subscribe anew if the profiles there call for it."""
-        from rclpy.qos import HistoryPolicy, QoSProfile
+        from rclpy.qos import QoSProfile
 
         wanted = self._profiles()
         if not wanted:  # keep listening: a publisher that went away may come back as it was
@@ -68,10 +60,7 @@ class MatchedSubscription:
         for profile in set(self._subscriptions) - wanted:
             self._node.destroy_subscription(self._subscriptions.pop(profile))
         for profile in wanted - set(self._subscriptions):
-            reliability, durability = profile
-            qos = QoSProfile(
-                history=HistoryPolicy.KEEP_LAST, depth=self._depth, reliability=reliability, durability=durability
-            )
+            qos = QoSProfile(depth=self._depth, **dict(zip(("reliability", "durability"), profile, strict=True)))
             self._subscriptions[profile] = self._node.create_subscription(self._type, self.topic, self._take, qos)
 
     @property
@@ -80,8 +69,7 @@ class MatchedSubscription:
 
     def _take(self, message) -> None:
         self.heard = True
-        for watchdog in self._watchdogs:
-            watchdog.seen(self._silence)
+        self._watchdog.seen(self._silence)
         self._callback(message)
 
     def _publishers(self) -> list:
@@ -112,11 +100,8 @@ class MatchedSubscription:
         if publishers:
             others = ", ".join(f"{info.topic_type} by {node_name(info)}" for info in publishers)
             return f"it is published as {others}; expected {wanted}"
-        similar = sorted(
-            name for name, types in self._node.get_topic_names_and_types()
-            if wanted in types and name != self.topic and self._node.count_publishers(name)
-        )  # fmt: skip
-        if similar:
+        others = [name for name, types in self._node.get_topic_names_and_types() if wanted in types]
+        if similar := [name for name in sorted(others) if name != self.topic and self._node.count_publishers(name)]:
             return f"no node publishes it; topics with {wanted} are {', '.join(similar)}"
         return f"no node publishes it or any other {wanted}; is its node running, with the same ROS_DOMAIN_ID?"
 
@@ -129,17 +114,15 @@ def _described(info) -> str:
 class JointListener:
     """Keeps the latest `positions` (m, rad) of all joints by their names; several publishers may each send a part of
     them. `watchdog`, if there is one, watches for the topic's silence, if the robot has planned joints; `messages`
-    counts what came.
-    """
+    counts what came."""
 
     def __init__(self, context, watchdog=None, profile: RobotProfile | None = None):
         from sensor_msgs.msg import JointState
 
         self.positions: dict[str, float] = {}
-        self._profile = profile or stretch_profile()
-        self.messages = 0
-        watchdogs = (watchdog,) if watchdog and self._profile.planned else ()
-        MatchedSubscription(context, JointState, JOINT_STATES, self._take, watchdogs=watchdogs)
+        self.messages, self._profile = 0, profile or stretch_profile()
+        watchdog = watchdog if self._profile.planned else None
+        MatchedSubscription(context, JointState, JOINT_STATES, self._take, watchdog=watchdog)
 
     @property
     def commanded(self) -> dict[str, float]:

@@ -1,12 +1,16 @@
 """All clouds as one by the calibration, for RViz: `ros_visualize_calibration` shows what of them is floor,
-`ros_visualize_body_shape_calibration FILE` the body shape and its zones at the robot's present pose.
-"""
+`ros_visualize_body_shape_calibration FILE` the body shape and its zones at the robot's present pose."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from geometry_msgs.msg import PolygonStamped
+from sensor_msgs.msg import PointCloud2
+from std_msgs.msg import Bool, Float32
+from std_srvs.srv import Trigger
+from visualization_msgs.msg import MarkerArray
 
 from stretch_sim_cal.calibration.body import SETTINGS_NAME
 from stretch_sim_cal.calibration.body.model import description_hash, load_body_shape_model, robot_identity
@@ -14,31 +18,33 @@ from stretch_sim_cal.calibration.body.settings import find_settings, own_setting
 from stretch_sim_cal.calibration.zones import Zones, ZoneSettings
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.shapes import circumscribed_polygon
+from stretch_sim_cal.recording.pairing import CloudSet
 from stretch_sim_cal.robot.description import parse_urdf
 from stretch_sim_cal.robot.profile import profile_called
-from stretch_sim_cal.ros.calibration_in_use import CalibrationWatch, placement, warn_without_broadcast, xyz
+from stretch_sim_cal.ros.calibration_in_use import CalibrationWatch, placement, xyz
 from stretch_sim_cal.ros.frame_listener import FrameListener
-from stretch_sim_cal.ros.lidar_clouds import CloudSet
+from stretch_sim_cal.ros.messages import cloud_message, marker_array, polygon, zone_markers
 from stretch_sim_cal.ros.node_commands import VISUALIZE, VISUALIZE_BODY_SHAPE, ZONE_OPTIONS
 from stretch_sim_cal.ros.options import Option, declare, follow_changes
 from stretch_sim_cal.ros.robot_context import RobotContext
 from stretch_sim_cal.ros.subscription import JointListener
 from stretch_sim_cal.view import opened
 
-DRAW_EVERY = 0.1
-# Markers are sent again after so many draws even if nothing has changed, for an RViz that was started late.
-REPEAT = 10
+BROADCAST_GRACE = 3.0  # s of wall time in which the broadcaster's frame should have been heard
+DRAW_EVERY = 0.1  # s
+REPEAT = 10  # draws after which unchanged markers are sent again, for an RViz that was started late
 OUTLINE_CORNERS = 48
-CLOUD_TOPICS = {
-    "combined": "lidar_combined", "body": "body_points", "obstacle": "obstacles_positive", "drop": "obstacles_negative"
-}  # fmt: skip
+COMBINED = {"combined": "lidar_combined"}
+FLOOR_TOPICS = COMBINED | {"floor": "lidar_floor_inliers", "off floor": "lidar_off_floor"}
+BODY_TOPICS = COMBINED | {"body": "body_points", "obstacle": "obstacles_positive", "drop": "obstacles_negative"}
 
 
 class Visualizer:
-    """Parameters that may change, a calibration that places the clouds, and clouds of one time."""
+    """Parameters that may change, a calibration that places the clouds, and publishers of parts of them by `topics`."""
 
-    def __init__(self, context: RobotContext, options: Sequence[Option]):
+    def __init__(self, context: RobotContext, options: Sequence[Option], topics: Mapping[str, str]):
         self._context, self._options = context, context.options
+        self._clouds = {name: context.node.create_publisher(PointCloud2, topic, 2) for name, topic in topics.items()}
         self._view = opened(self._options)
         follow_changes(context.node, options, context.options)
         self._calibration = CalibrationWatch(context, self._place)
@@ -54,7 +60,10 @@ class Visualizer:
     def _sort_sets(self, sort: Callable[[CloudSet], None]) -> None:
         self._context.clouds(self._options, self._watchdog, depth=2, on_set=sort)
         self._context.every(0.5, self._watchdog.tick)
-        warn_without_broadcast(self._context, self._frames, self._placement.frame)
+        frame = self._placement.frame
+        if not self._context.spin_until(lambda: self._frames.tree.known(frame), timeout=BROADCAST_GRACE):
+            lacking = f"frame '{frame}' is not in TF, so RViz shows nothing; run ros_broadcast_calibration"
+            self._context.log.warning(lacking)
 
     def _show(self, seen: CloudSet, records: np.ndarray, marked: np.ndarray | None = None) -> None:
         if self._view is not None:
@@ -63,36 +72,33 @@ class Visualizer:
             noted = None if marked is None else places[marked]
             self._view.live(seen.stamp, {name: points for name, points in own.items() if len(points)}, noted)
 
-    def _publish(self, parts: Mapping[Any, np.ndarray], stamp: int) -> None:
-        from stretch_sim_cal.ros.messages import cloud_message
+    def _wanted(self, *further: Any) -> bool:
+        """Whether anybody listens to the clouds or `further` publishers, or looks at the view."""
+        publishers = (*self._clouds.values(), *further)
+        return self._view is not None or any(each.get_subscription_count() for each in publishers)
 
-        for publisher, records in parts.items():
+    def _publish(self, records: np.ndarray, parts: Mapping[str, np.ndarray], stamp: int) -> None:
+        """Publish all records and the `parts`, masks by name, of them."""
+        for name, publisher in self._clouds.items():
             if publisher.get_subscription_count():
-                publisher.publish(cloud_message(records, self._placement.frame, stamp))
+                own = records[parts[name]] if name in parts else records
+                publisher.publish(cloud_message(own, self._placement.frame, stamp))
 
 
 class FloorVisualizer(Visualizer):
-    """Publishes three clouds for every pair that arrives."""
+    """Publishes all returns, and those from the floor and others, of every set of clouds."""
 
     def __init__(self, context: RobotContext):
-        from sensor_msgs.msg import PointCloud2
-
-        super().__init__(context, VISUALIZE.options)
-        self._combined, self._floor, self._off_floor = (
-            context.node.create_publisher(PointCloud2, topic, 2)
-            for topic in ("lidar_combined", "lidar_floor_inliers", "lidar_off_floor")
-        )
+        super().__init__(context, VISUALIZE.options, FLOOR_TOPICS)
         self._sort_sets(self._sort)
 
     def _sort(self, seen: CloudSet) -> None:
-        wanted = any(topic.get_subscription_count() for topic in (self._combined, self._floor, self._off_floor))
-        if not wanted and self._view is None:
+        if not self._wanted():
             return
         records = self._placement.combined(seen)
         self._show(seen, records)
         is_floor = np.abs(records["z"]) <= self._options.floor_vertical_distance_threshold
-        parts = {self._combined: records, self._floor: records[is_floor], self._off_floor: records[~is_floor]}
-        self._publish(parts, seen.stamp)
+        self._publish(records, {"floor": is_floor, "off floor": ~is_floor}, seen.stamp)
 
 
 class BodyShapeVisualizer(Visualizer):
@@ -106,14 +112,16 @@ class BodyShapeVisualizer(Visualizer):
         self._settings_path = find_settings(context.options.settings)
         self._settings = self._read_zones()
         self._warn_of_other_heights()
-        super().__init__(context, VISUALIZE_BODY_SHAPE.options)
+        super().__init__(context, VISUALIZE_BODY_SHAPE.options, BODY_TOPICS)
         self._profile = profile_called(context.options.robot)
-        self._compared = False
-        self._make_publishers()
+        create = context.node.create_publisher
+        self._markers, self._outline = (
+            create(MarkerArray, "obstacle_markers", 2),
+            create(PolygonStamped, "body_outline", 2),
+        )
+        self._occupied, self._distance = create(Bool, "stop_zone_occupied", 2), create(Float32, "stop_zone_distance", 2)
         self._joints = JointListener(context, self._watchdog, self._profile)
-        self._drawn: tuple = ()
-        self._draws = 0
-        self._outside: list[str] = []
+        self._compared, self._draws, self._drawn, self._outside = False, 0, (), []
         self._offer_to_save()
         context.every(DRAW_EVERY, self._draw)
         self._sort_sets(self._sort)
@@ -133,8 +141,6 @@ class BodyShapeVisualizer(Visualizer):
         return ZoneSettings(**{option.name: getattr(self._options, option.name) for option in ZONE_OPTIONS})
 
     def _offer_to_save(self) -> None:
-        from std_srvs.srv import Trigger
-
         target = own_settings_path() if self._options.settings == SETTINGS_NAME else self._settings_path
 
         def save(_request: Trigger.Request, _response: Trigger.Response) -> Trigger.Response:
@@ -171,50 +177,29 @@ class BodyShapeVisualizer(Visualizer):
         for mismatch in self._model.mismatches(robot_identity()["tool_id"], here):
             self._context.log.warning(mismatch)
 
-    def _make_publishers(self) -> None:
-        from geometry_msgs.msg import PolygonStamped
-        from sensor_msgs.msg import PointCloud2
-        from std_msgs.msg import Bool, Float32
-        from visualization_msgs.msg import MarkerArray
-
-        create = self._context.node.create_publisher
-        self._clouds = {name: create(PointCloud2, topic, 2) for name, topic in CLOUD_TOPICS.items()}
-        self._markers = create(MarkerArray, "obstacle_markers", 2)
-        self._outline = create(PolygonStamped, "body_outline", 2)
-        self._occupied = create(Bool, "stop_zone_occupied", 2)
-        self._distance = create(Float32, "stop_zone_distance", 2)
-
     def zones(self) -> Zones | None:
+        """Return the zones at the arm's pose, None while that is unknown, by the last valid parameters."""
         model, joints = self._model, self._joints.commanded
         if any(joint not in joints for joint in model.followed):
             return None
-        return Zones.around(model.shape_for(joints), self._zone_settings())
-
-    def _zone_settings(self) -> ZoneSettings:
-        """Return the settings of the parameters, or the last valid ones while they are being changed."""
         try:
             self._settings = self._given_zones()
-        except InputError as error:
+        except InputError as error:  # they are being changed
             self._context.log.warning(str(error), throttle_duration_sec=5.0)
-        return self._settings
+        return Zones.around(model.shape_for(joints), self._settings)
 
     def _draw(self) -> None:
         self._warn_of_another_robot()
-        zones = self.zones()
-        self._draws += 1
-        if zones is None or (self._key(zones) == self._drawn and self._draws % REPEAT):
+        zones, frame, self._draws = self.zones(), self._placement.frame, self._draws + 1
+        if zones is None:
             return
-        from stretch_sim_cal.ros.messages import marker_array, polygon, zone_markers
-
-        self._drawn = self._key(zones)
-        stamp = self._context.node.get_clock().now().nanoseconds
-        frame = self._placement.frame
+        drawn = (*zones.minimum.vector, *zones.inner.vector, *zones.outer.vector, frame)
+        if drawn == self._drawn and self._draws % REPEAT:
+            return
+        self._drawn, stamp = drawn, self._context.node.get_clock().now().nanoseconds
         self._markers.publish(marker_array(zone_markers(zones), frame, stamp))
         self._outline.publish(polygon(circumscribed_polygon(zones.minimum, OUTLINE_CORNERS).corners, frame, stamp))
         self._warn_outside(self._joints.commanded)
-
-    def _key(self, zones: Zones) -> tuple:
-        return (*zones.minimum.vector, *zones.inner.vector, *zones.outer.vector, self._placement.frame)
 
     def _warn_outside(self, joints: Mapping[str, float]) -> None:
         outside = self._model.outside_of_coverage(joints)
@@ -228,12 +213,8 @@ class BodyShapeVisualizer(Visualizer):
         self._outside = outside
 
     def _sort(self, seen: CloudSet) -> None:
-        from std_msgs.msg import Bool, Float32
-
         zones = self.zones()
-        publishers = (*self._clouds.values(), self._occupied, self._distance)
-        wanted = any(publisher.get_subscription_count() for publisher in publishers)
-        if zones is None or not (wanted or self._view is not None):
+        if zones is None or not self._wanted(self._occupied, self._distance):
             return
         records = self._placement.combined(seen)
         points = xyz(records)
@@ -242,8 +223,7 @@ class BodyShapeVisualizer(Visualizer):
         distance = zones.nearest_hit(points, classes)
         self._occupied.publish(Bool(data=math.isfinite(distance)))
         self._distance.publish(Float32(data=distance))
-        parts = {name: records[mask] for name, mask in classes.items()} | {"combined": records}
-        self._publish({self._clouds[name]: part for name, part in parts.items()}, seen.stamp)
+        self._publish(records, classes, seen.stamp)
 
 
 def visualize(context: RobotContext) -> None:

@@ -9,32 +9,22 @@ from typing import Any
 
 import numpy as np
 
-from stretch_sim_cal.calibration.calibration_file import CalibrationFile, default_path
+from stretch_sim_cal.calibration import watch as monitor
+from stretch_sim_cal.calibration.calibration_file import default_path
 from stretch_sim_cal.calibration.checks import check_lidars
 from stretch_sim_cal.calibration.mounts.file import stored_mounts
 from stretch_sim_cal.calibration.mounts.robot import MountedRobot
 from stretch_sim_cal.calibration.surfaces import body_settings
 from stretch_sim_cal.calibration.verification import reestimate
-from stretch_sim_cal.calibration.watch import (
-    CHANGED,
-    BlockState,
-    DriftMonitor,
-    History,
-    Measurement,
-    NoticedChange,
-    Panorama,
-    default_history,
-    moved_lidar,
-    pose_vectors,
-    vectors_of,
-)
+from stretch_sim_cal.calibration.watch import CHANGED, BlockState, DriftMonitor, Measurement, NoticedChange, Panorama
 from stretch_sim_cal.command import one_line
 from stretch_sim_cal.errors import InputError, Refused, RunFailure
+from stretch_sim_cal.recording.pairing import CloudSet
 from stretch_sim_cal.robot.description import parse_urdf
 from stretch_sim_cal.robot.profile import profile_called
 from stretch_sim_cal.ros.calibration_in_use import usable_calibration
 from stretch_sim_cal.ros.frame_listener import FrameListener
-from stretch_sim_cal.ros.lidar_clouds import CloudSet, described_poses
+from stretch_sim_cal.ros.lidar_clouds import described_poses
 from stretch_sim_cal.ros.robot_context import RobotContext
 from stretch_sim_cal.ros.subscription import JointListener
 from stretch_sim_cal.sensor.sensor import sensors_called
@@ -59,9 +49,9 @@ class Watcher:
         self._profile = profile_called(self._options.robot)
         self._sensor = sensors_called(self._options.sensor)
         self._joints = JointListener(context, profile=self._profile)
-        self._history = History(Path(self._options.history or default_history()).expanduser())
+        self._history = monitor.History(Path(self._options.history or monitor.default_history()).expanduser())
         self._publisher = context.node.create_publisher(DiagnosticArray, "/diagnostics", 10)
-        self._calibration, self._digest, self._watch = self._read()
+        self._read()
         self._robot: MountedRobot | None = None
         self._last: Panorama | None = None
         self._told: set[str] = set()
@@ -69,23 +59,23 @@ class Watcher:
         self.looks = 0
         context.every(REPEAT, self._publish)
 
-    def _read(self) -> tuple[CalibrationFile, str, DriftMonitor]:
+    def _digest_now(self) -> str:
+        return hashlib.sha256(self._path.read_bytes()).hexdigest()[:16] if self._path.is_file() else ""
+
+    def _read(self) -> None:
         """Read the calibration, and let the test go on from the looks that were compared with it before."""
         file = usable_calibration(self._path)
         if file.right_to_left is None:
             raise InputError(f"{self._path}: has no alignment of the lidars; run ros_align_dual_lidar first")
         check_lidars(file, self._profile.further)
-        digest = hashlib.sha256(self._path.read_bytes()).hexdigest()[:16]
-        watch = DriftMonitor(self._options.period, further=self._profile.further)
-        before = self._history.measurements(calibration=digest)[-REPLAYED:]
-        for _, look in before:
-            watch.add(look)
-        self._place = before[-1][1].station + 1 if before else 1
+        self._calibration, self._digest, self._place = file, self._digest_now(), 1
+        self._watch = DriftMonitor(self._options.period, further=self._profile.further)
+        before = [look for _, look in self._history.measurements(calibration=self._digest)[-REPLAYED:]]
+        for look in before:
+            self._watch.add(look)
         if before:
-            self._context.log.info(
-                f"continuing after {len(before)} checks of {self._path}, the last {_when(before[-1][1].stamp)}"
-            )
-        return file, digest, watch
+            self._place, last = before[-1].station + 1, _when(before[-1].stamp)
+            self._context.log.info(f"continuing after {len(before)} checks of {self._path}, the last {last}")
 
     def look(self) -> str:
         """Take one look and return what came of it as a line. Raises `RunFailure` if the lidars are silent."""
@@ -118,11 +108,10 @@ class Watcher:
         return f"valid; off by {', '.join(parts)}" if parts else "valid as far as can be determined"
 
     def _refresh(self) -> None:
-        digest = hashlib.sha256(self._path.read_bytes()).hexdigest()[:16] if self._path.is_file() else ""
-        if digest == self._digest:
+        if self._digest_now() == self._digest:
             return
         try:
-            self._calibration, self._digest, self._watch = self._read()
+            self._read()
         except InputError as error:
             self._context.log.warning(f"{error}; the previous version stays in use")
             return
@@ -150,16 +139,17 @@ class Watcher:
         if self._body is None:
             self._body = body_settings(self._profile, self._frames.description, self._context.log.info)
         now = reestimate(self._calibration, clouds, described["left"], footprint, self._sensor, self._body)
-        vectors, refused = vectors_of(now), list(now.open_questions)
-        arm = ""
+        vectors, refused, arm = monitor.vectors_of(now), list(now.open_questions), ""
         try:
-            own, arm = self._own(seen, described)
+            own, arm = self._own(clouds, described)
             vectors |= own
         except InputError as error:
             refused.append(f"the robot's own returns: {error}")
         return Measurement(stamp, self._place, vectors, arm, tuple(map(one_line, refused)))
 
-    def _own(self, seen: list[CloudSet], described: dict[str, np.ndarray]) -> tuple[dict[str, Any], str]:
+    def _own(
+        self, seen: list[dict[str, np.ndarray]], described: dict[str, np.ndarray]
+    ) -> tuple[dict[str, Any], str]:  # fmt: skip
         """Return where each lidar is against its returns from the robot, and the arm's pose."""
         if self._frames.description is None:
             raise InputError("no /robot_description")
@@ -168,18 +158,17 @@ class Watcher:
                 parse_urdf(self._frames.description, mesh_folders=self._profile.description.packages), self._profile
             )
         joints = self._joints.commanded
-        needed = self._profile.check_joints[:1]
-        if missing := [joint for joint in needed if joint not in joints]:
-            raise InputError(f"no {missing[0]} on /joint_states")
-        mounts, file = stored_mounts(self._calibration), self._calibration
-        poses = described
+        for joint in self._profile.check_joints[:1]:
+            if joint not in joints:
+                raise InputError(f"no {joint} on /joint_states")
+        mounts, poses = stored_mounts(self._calibration), described
         if mounts is not None:
-            left = mounts.base_from_lidar["left"]
-            poses = mounts.base_from_lidar | {name: left @ pose for name, pose in file.further_to_left.items()}
-        clouds = {name: np.concatenate([each.clouds[name][:, :3] for each in seen]).astype(float) for name in described}
+            left, further = mounts.base_from_lidar["left"], self._calibration.further_to_left
+            poses = mounts.base_from_lidar | {name: left @ pose for name, pose in further.items()}
+        clouds = {name: np.concatenate([each[name][:, :3] for each in seen]).astype(float) for name in described}
         positions = self._profile.joint_positions(self._robot.model, self._joints.positions)
         arm = " ".join(f"{joint}:{round(value / ARM_GRID)}" for joint, value in sorted(joints.items()))
-        return pose_vectors(self._robot, positions, poses, clouds), arm
+        return monitor.pose_vectors(self._robot, positions, poses, clouds), arm
 
     def _tell(self, stamp: float) -> None:
         changed = self._watch.changed
@@ -188,7 +177,7 @@ class Watcher:
             if state.block.name in self._told:
                 continue
             self._told.add(state.block.name)
-            moved = moved_lidar(self._watch.states())
+            moved = monitor.moved_lidar(self._watch.states())
             sentence = f"{state.sentence()} (since {_when(state.since)}{f'; {moved}' if moved else ''})"
             self._context.log.error(sentence)
             change = (stamp, self._digest, state.block.name, state.since, state.value, state.deviation, sentence)

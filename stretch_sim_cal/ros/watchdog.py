@@ -1,9 +1,8 @@
-"""Watchdogs that name silent topics, and give up after a while; and progress while data is collected.
+"""Watchdogs that name silent topics, and give up after a while; and progress while data is collected. Liveness is
+measured with the steady clock: it must work also if /clock stands still. In simulated time a silence counts no longer
+than simulated time has passed: a slow simulator is not silent, one whose clock stands still for long is."""
 
-Liveness is measured with the steady clock: it must work also if /clock stands still. In simulated time a silence counts
-no longer than simulated time has passed: a slow simulator is not silent, one whose clock stands still for long is.
-"""
-
+import contextlib
 import math
 import sys
 import time
@@ -15,11 +14,9 @@ from tqdm import tqdm
 
 from stretch_sim_cal.errors import RunFailure
 
-WARN_AFTER = 5.0
-# Between two ticks a node may be busy computing; that time is not the topic's silence.
-LONGEST_TICK = 0.5
-# s of wall time: a simulated clock that has not moved for so long stands still.
-STANDSTILL = 10.0
+WARN_AFTER = 5.0  # s
+LONGEST_TICK = 0.5  # s; what a node is busy for longer between two ticks is not the topic's silence
+STANDSTILL = 10.0  # s of wall time: a simulated clock that has not moved for so long stands still
 
 
 @dataclass
@@ -30,13 +27,11 @@ class _Watched:
 
 
 class Watchdog:
-    """Counts the seconds that each watched thing has been silent, while the node was listening.
-
-    A silence is named by what is missing: "no messages on /lidar_points_left". `warn` is called once per silence after
-    `WARN_AFTER` s, `timeout` s of silence (which may be infinite) raise `RunFailure`; both sentences carry what the
-    silence's own `diagnose` finds. `simulated` gives the simulated time in s, if the node runs in it; `now` is the
-    steady clock (replaced in tests).
-    """
+    """Counts the seconds that each watched thing has been silent, while the node was listening. A silence is named by
+    what is missing: "no messages on /lidar_points_left". `warn` is called once per silence after `WARN_AFTER` s,
+    `timeout` s of silence (which may be infinite) raise `RunFailure`; both sentences carry what the silence's own
+    `diagnose` finds. `simulated` gives the simulated time in s, if the node runs in it; `now` is the steady clock
+    (replaced in tests)."""
 
     def __init__(
         self, timeout: float, warn: Callable[[str], object], now: Callable[[], float] = time.monotonic,
@@ -44,8 +39,7 @@ class Watchdog:
     ):  # fmt: skip
         self.timeout = timeout
         self._warn, self._now, self._simulated = warn, now, simulated
-        self._last_tick = now()
-        self._last_simulated = simulated() if simulated is not None else 0.0
+        self._last_tick, self._last_simulated = now(), 0.0 if simulated is None else simulated()
         self._stood = 0.0
         self._watched: dict[str, _Watched] = {}
 
@@ -57,16 +51,25 @@ class Watchdog:
         self._watched.pop(name, None)
 
     def seen(self, name: str) -> None:
-        if name in self._watched:
-            self._watched[name].silent = 0.0
-            self._watched[name].warned = False
+        if watched := self._watched.get(name):
+            watched.silent, watched.warned = 0.0, False
 
-    def resume(self) -> None:
-        """Begin to count after a pause in which nobody ticked: what was silent until now does not count."""
+    def _resume(self) -> None:
         self._passed(0.0)
         self._last_tick = self._now()
-        for watched in self._watched.values():
-            watched.silent, watched.warned = 0.0, False
+        for name in self._watched:
+            self.seen(name)
+
+    @contextlib.contextmanager
+    def within(self, timeout: float) -> Iterator[None]:
+        """A context in which a silence may last `timeout` s at most; it is counted anew at both ends."""
+        former, self.timeout = self.timeout, timeout
+        self._resume()
+        try:
+            yield
+        finally:
+            self.timeout = former
+            self._resume()
 
     def tick(self) -> None:
         """Count the time since the last tick, up to `LONGEST_TICK`. Raises `RunFailure` if a silence is too long."""
@@ -110,23 +113,18 @@ class Patience:
         return ros > self._limits[0] and wall > self._limits[1]
 
 
-class Progress:
+class Progress(contextlib.AbstractContextManager):
     """A progress bar on a terminal; elsewhere a line every few seconds."""
 
     LINE_EVERY = 5.0
 
     def __init__(self, label: str, total: int, stream: TextIO | None = None):
         self.label, self.total, self.count = label, total, 0
-        self._stream = stream or sys.stderr
-        self._bar = None
-        if self._stream.isatty():
-            self._bar = tqdm(total=total, desc=label, file=self._stream, leave=False)
-        self._last_line = time.monotonic()
+        self._stream, self._last_line = stream or sys.stderr, time.monotonic()
+        on_terminal = self._stream.isatty()
+        self._bar = tqdm(total=total, desc=label, file=self._stream, leave=False) if on_terminal else None
 
-    def __enter__(self) -> "Progress":
-        return self
-
-    def __exit__(self, *_exception) -> None:
+    def __exit__(self, *_exception: object) -> None:
         if self._bar is not None:
             self._bar.close()
 

@@ -17,11 +17,8 @@ from stretch_sim_cal.robot.profile import RobotProfile, stretch_profile
 
 LIMIT_TOLERANCE = 1e-6  # positions that rounding has pushed over a limit are meant to be on it
 # control_msgs/action/FollowJointTrajectory, Result
-SUCCESSFUL = 0
 INVALID_GOAL = -1
 INVALID_JOINTS = -2
-PATH_TOLERANCE_VIOLATED = -4
-GOAL_TOLERANCE_VIOLATED = -5
 PATIENCE = 2.0  # A joint that is this much later than its speed allows does not arrive any more
 
 

@@ -20,18 +20,15 @@ START = (0.2, 0.0, 0.0, 0.0, 0.0)
 GRIDS = ((0.4, 0.8), (0.0, 0.25, 0.5), (-1.0, 0.0, 1.0), (0.0,), (0.0,))
 
 
-def everywhere(_pose):
-    return True
-
-
-def plan_of(is_free=everywhere, start=START, grids=GRIDS, is_touching=None, **options):
+def plan_of(is_free=lambda pose: True, is_touching=lambda pose: False, **options):
     def free(poses):
         return [is_free(pose) for pose in poses]
 
     def outright(poses):
-        return [is_touching is None or not is_touching(pose) for pose in poses]
+        return [not is_touching(pose) for pose in poses]
 
-    return plan_collection(start, grids, SPEEDS, free, lambda pose: "a wall", MARGIN, outright=outright, **options)
+    profile = stretch_profile()
+    return plan_collection(START, GRIDS, SPEEDS, free, lambda pose: "a wall", MARGIN, outright, profile, **options)
 
 
 def finely(tour):
@@ -41,13 +38,15 @@ def finely(tour):
             yield tuple(np.add(a, share * np.subtract(b, a)))
 
 
-def test_every_pose_is_visited_once_and_one_joint_moves_at_a_time():
+def test_every_pose_is_visited_once_one_joint_moves_at_a_time_and_less_is_left_after_each():
     plan = plan_of()
     assert sorted(visit.pose for visit in plan.visits) == sorted(itertools.product(*GRIDS))
     assert plan.skipped == []
     assert all(np.count_nonzero(np.subtract(a, b)) == 1 for a, b in itertools.pairwise(plan.tour))
     assert plan.tour[0] == plan.tour[-1] == START
     assert all(visit.path[-1] == visit.pose for visit in plan.visits)
+    times = [plan.after(number).moving_time(SPEEDS) for number in range(1, len(plan.visits) + 1)]
+    assert all(later < earlier for earlier, later in itertools.pairwise([plan.moving_time(SPEEDS), *times]))
 
 
 def test_the_tour_goes_around_what_is_not_free():
@@ -81,31 +80,21 @@ def test_poses_that_are_there_already_are_passed_through_and_not_taken():
     assert plan_of(done=lambda pose: True).visits == []
 
 
-def test_a_robot_that_stands_within_the_margin_may_leave():
+def test_a_robot_that_stands_within_the_margin_may_leave_and_one_that_touches_or_is_shut_in_is_not_moved():
     def is_free(pose):
         return pose[0] > 0.25
 
-    plan = plan_of(is_free, is_touching=lambda pose: pose[0] < 0.1)
-    assert len(plan.visits) == 18
-
-
-def test_a_robot_that_touches_or_is_shut_in_is_not_moved():
+    assert len(plan_of(is_free, is_touching=lambda pose: pose[0] < 0.1).visits) == 18
     with pytest.raises(Refused, match="parts touch at the arm's present pose"):
-        plan_of(lambda pose: pose[0] > 0.25, is_touching=lambda pose: True)
+        plan_of(is_free, is_touching=lambda pose: True)
     with pytest.raises(Refused, match="no collision-free path"):
         plan_of(lambda pose: not 0.25 < pose[0] < 0.35)
 
 
 def test_samples_leave_no_gap_wider_than_the_margin_covers():
     a, b = (0.0,) * 5, (0.0, 0.0, 1.0, 0.0, 0.0)
-    poses = [a, *samples_between(a, b, 0.01), b]
+    poses = [a, *samples_between(a, b, 0.01, stretch_profile()), b]
     assert np.diff([pose[2] for pose in poses]).max() * 0.5 <= 2 * 0.01 + 1e-9
-
-
-def test_less_is_left_after_each_visit():
-    plan = plan_of()
-    times = [plan.after(number).moving_time(SPEEDS) for number in range(1, len(plan.visits) + 1)]
-    assert all(later < earlier for earlier, later in itertools.pairwise([plan.moving_time(SPEEDS), *times]))
 
 
 def settings_of(stretch, plan="demo", grids=(), **options):
@@ -185,11 +174,6 @@ def test_thinning_keeps_real_points_and_more_of_the_robot_than_of_the_floor(stre
     assert np.count_nonzero(seen[:, 2] < 0.3) < 30_000
 
 
-@pytest.fixture(scope="module")
-def sweep(stretch):
-    return Sweep(stretch)
-
-
 TOUR = [(0.5, 0.0, 3.0, 0.0, 0.0), (0.5, 0.5, 3.0, 0.0, 0.0), (0.5, 0.5, 0.0, 0.0, 0.0)]
 
 
@@ -207,8 +191,9 @@ def block(centre, size=0.1):
         ((0.3, 0.05, 0.7), False),  # bolted to the robot as it stands
     ],
 )
-def test_what_the_arm_would_hit_is_found(sweep, centre, in_the_way):
-    robot = sweep.at(TOUR[0], {})
+def test_what_the_arm_would_hit_is_found(stretch, centre, in_the_way):
+    sweep = Sweep(stretch, stretch_profile())
+    robot = sweep.at(dict(zip(stretch_profile().commands.values(), TOUR[0], strict=True)))
     found = sweep.obstacle(np.concatenate([robot, block(centre)]), TOUR, {}, 0.05)
     assert (found is not None) == in_the_way
     if found:

@@ -1,16 +1,14 @@
-"""A drive is planned within the space that is seen to be free, and ends when the target is reached; obstacles near its
-are noticed."""
+"""A drive is planned within the space that is seen to be free, and ends when the target is reached."""
 
 import numpy as np
 import pytest
 
 from stretch_sim_cal.calibration.wheel_odometry import DrivingSettings
-from stretch_sim_cal.collection.drive_plan import Course, DriveSettings, DrivingBody, Known, plan_drive
+from stretch_sim_cal.collection.drive_plan import Course, DrivingBody, Known, plan_drive
 from stretch_sim_cal.errors import Refused
 from stretch_sim_cal.geometry.transforms import from_xyz_rpy
 
 CYLINDER = DrivingBody.of({"body_radius": 0.3, "body_height": 1.0}, np.eye(4))
-SETTINGS = DriveSettings()
 
 
 def box(low, high, spacing=0.04):
@@ -22,6 +20,11 @@ def box(low, high, spacing=0.04):
 
 
 ROOM = box((-3.0, -3.0, 0.0), (3.0, 3.0, 1.5))
+SMALL = box((-0.7, -0.7, 0.0), (0.7, 0.7, 1.5))
+
+
+def plan_in(points, strafes=True, **settings):
+    return plan_drive(CYLINDER, points, strafes, **settings)
 
 
 def headings(plan):
@@ -31,39 +34,39 @@ def headings(plan):
 
 
 def test_a_full_turn_and_back_and_ways_in_all_directions():
-    plan = plan_drive(CYLINDER, ROOM, strafes=True, settings=SETTINGS)
+    plan = plan_in(ROOM)
     yaws = np.degrees([stop.target[2] for stop in plan.stops if not stop.target[:2].any()])
     np.testing.assert_allclose(yaws[:12], [60, 120, 180, 240, 300, 360, 300, 240, 180, 120, 60, 0], atol=1e-9)
     assert headings(plan) == [0, 180, 90, 270] and plan.note == ""
     assert plan.reach == pytest.approx(1.1) and not plan.only_turns
     assert plan.moving_time(0.1, np.radians(30.0)) == pytest.approx(8 * 0.8 / 0.1 + 720.0 / 30.0)
-    assert headings(plan_drive(CYLINDER, ROOM, strafes=False, settings=SETTINGS)) == [0, 180]
+    assert headings(plan_in(ROOM, strafes=False)) == [0, 180]
 
 
 def test_ways_are_as_long_and_where_there_is_room():
     # Walls at 0.7 m to both sides: room for ways along y alone, which the stop at 90 deg has ahead and behind.
     lane = box((-0.7, -3.0, 0.0), (0.7, 1.2, 1.5))
-    plan = plan_drive(CYLINDER, lane, strafes=False, settings=DriveSettings(turn_step=np.radians(90.0)))
+    plan = plan_in(lane, strafes=False, turn_step=np.radians(90.0))
     assert headings(plan) == [90, 270]
     ahead, behind = (np.hypot(*stop.target[:2]) for stop in plan.stops if stop.target[:2].any())
     assert ahead == pytest.approx(0.55, abs=0.051) and ahead < 0.6 and behind == pytest.approx(0.8)
-    one_way = plan_drive(CYLINDER, lane - [0, 0.4, 0], False, DriveSettings(np.radians(90.0)))
+    one_way = plan_in(lane - [0, 0.4, 0], strafes=False, turn_step=np.radians(90.0))
     assert headings(one_way) == [270] and "no room for a straight path of 0.3 m ahead" in one_way.note
 
 
 def test_a_small_place_is_for_turns_only_and_a_smaller_one_for_none():
-    plan = plan_drive(CYLINDER, box((-0.7, -0.7, 0.0), (0.7, 0.7, 1.5)), strafes=True, settings=SETTINGS)
+    plan = plan_in(SMALL)
     assert plan.only_turns and len(plan.stops) == 12 and "the robot turns only" in plan.note
     assert "no room" in plan.note
-    short = plan_drive(CYLINDER, ROOM, strafes=True, settings=DriveSettings(distance=0.2))
+    short = plan_in(ROOM, distance=0.2)
     assert short.only_turns and "straight paths of 0.2 m are too short" in short.note and "no room" not in short.note
     with pytest.raises(Refused, match="no room to turn: .* nearer than 0.60 m .* nearest at x"):
-        plan_drive(CYLINDER, box((-0.7, -0.55, 0.0), (0.7, 0.7, 1.5)), strafes=True, settings=SETTINGS)
+        plan_in(box((-0.7, -0.55, 0.0), (0.7, 0.7, 1.5)))
 
 
 def test_what_no_lidar_sees_is_not_driven_to():
     ahead = ROOM[np.abs(np.arctan2(ROOM[:, 1], ROOM[:, 0])) < np.radians(120.0)]
-    assert 180 not in headings(plan_drive(CYLINDER, ahead, strafes=True, settings=SETTINGS))
+    assert 180 not in headings(plan_in(ahead))
 
 
 def test_holes_count_and_floor_ceiling_and_the_robot_itself_do_not():
@@ -113,7 +116,7 @@ class Robot:
         return Known(np.diag(covariance), np.zeros(3), self.slip, deviations, self.accepted)
 
 
-PLAN = plan_drive(CYLINDER, ROOM, strafes=True, settings=SETTINGS)
+PLAN = plan_in(ROOM)
 
 
 def test_a_drive_ends_at_its_place_when_enough_is_known():
@@ -133,12 +136,10 @@ def test_too_little_is_known_and_the_motion_that_gains_most_is_added():
     slippery = Robot(slip=2.0)
     ending = course(PLAN).follow(slippery.go, slippery.estimate)
     assert slippery.added > 0 and slippery.stops[20].words.startswith("1.60 m") and slippery.estimates > 1
-    assert (
-        "no further motion within the time limit helps much" in ending.why
-        and "above the targets of 2 mm and 0.2 deg" in ending.why
-    )
-    lever = Robot(slip=1.0)
-    ending = course(PLAN, 0.7, 0.2).follow(lever.go, lever.estimate)
+    assert "no further motion within the time limit helps much" in ending.why
+    assert "above the targets of 2 mm and 0.2 deg" in ending.why
+    lever = Robot()
+    course(PLAN, 0.7, 0.2).follow(lever.go, lever.estimate)
     assert lever.stops[20].words == "turned to 60 deg"  # another turn, for x and y
 
 
@@ -156,7 +157,7 @@ def test_a_drive_ends_in_time():
 
 
 def test_a_drive_does_not_go_on_for_what_no_motion_changes():
-    small = plan_drive(CYLINDER, box((-0.7, -0.7, 0.0), (0.7, 0.7, 1.5)), strafes=True, settings=SETTINGS)
+    small = plan_in(SMALL)
     ending = course(small).expected()
     assert "no further motion" in ending.why and len(ending.stops) == len(small.stops)
     robot = Robot(accepted=False)

@@ -5,7 +5,6 @@ import pytest
 
 from stretch_sim_cal.collection.clearance import LOOKS, RoomWatch
 from stretch_sim_cal.geometry.transforms import SIDES, from_xyz_rpy
-from stretch_sim_cal.recording.dataset import JOINTS
 from stretch_sim_cal.robot.description import parse_urdf
 from stretch_sim_cal.robot.kinematics import link_transform
 from stretch_sim_cal.robot.profile import stretch_profile
@@ -27,7 +26,7 @@ class Room:
         self.model = parse_urdf(self.simulator.nominal_description)
         footprint_from_base = link_transform(self.model, {}, "base_link")
         poses = {side: footprint_from_base @ self.simulator.base_from_lidar(side) for side in SIDES}
-        self.watch, self.tick = RoomWatch(self.model, poses), 0
+        self.watch, self.tick = RoomWatch(self.model, poses, stretch_profile()), 0
         for _ in range(5):
             self.watch.learn(self.scans())
 
@@ -37,9 +36,7 @@ class Room:
 
     def look(self):
         positions = self.simulator.joints.joint_positions
-        commanded = stretch_profile().commanded_positions(self.model, positions)
-        pose = tuple(float(commanded[stretch_profile().commands[joint]]) for joint in JOINTS)
-        return self.watch.look(self.scans(), [(pose, positions)])
+        return self.watch.look(self.scans(), [stretch_profile().commanded_positions(self.model, positions)])
 
     def person(self, x, y):
         self.simulator.add_surface("person", solids.person().moved(from_xyz_rpy((x, y, 0.0))))

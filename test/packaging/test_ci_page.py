@@ -1,8 +1,6 @@
 """The page on continuous integration is followed literally: with the wheel alone, with the action, in a container.
-
 Libraries come from the environment of the tests. `make test-wheel` installs the wheel with its libraries from the
-package index, for every interpreter that is there.
-"""
+package index, for every interpreter that is there."""
 
 import json
 import os

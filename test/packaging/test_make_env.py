@@ -90,13 +90,9 @@ def test_what_pip_left_when_it_was_interrupted_is_thrown_away(machine, step):
     assert machine.make() == []
 
 
-def test_an_interrupted_build_of_the_interfaces_is_done_again_alone(machine):
+def test_only_what_was_interrupted_or_a_change_touches_is_made_again(machine):
     machine.make_and_break("some_msgs")
     assert machine.make() == ["check", "some_msgs"]
-
-
-def test_only_what_a_change_touches_is_made_again(machine):
-    machine.make()
     (machine.folder / "interfaces" / "some_msgs" / "New.msg").write_text("bool yes")
     assert machine.make() == ["check", "some_msgs"]
     (machine.folder / "setup.py").write_text("another library")
@@ -105,15 +101,11 @@ def test_only_what_a_change_touches_is_made_again(machine):
     assert machine.make() == ["check", "ros", "some_msgs"]
 
 
-def test_a_moved_checkout_gets_a_new_environment(machine):
+def test_a_moved_checkout_and_another_python_get_a_new_environment(machine, monkeypatch):
     machine.make()
     where = machine.venv / "made" / "venv"
     where.write_text(json.dumps(json.loads(where.read_text()) | {"venv": "/elsewhere/.venv"}))
     assert machine.make() == ALL
-
-
-def test_another_python_gets_a_new_environment(machine, monkeypatch):
-    machine.make()
     assert machine.make("python3.12") == []
     monkeypatch.setattr(machine.module.interpreter, "probe", lambda name: FITTING | {"python": "/opt/python3.11"})
     assert machine.make("python3.11") == ALL

@@ -7,9 +7,9 @@ import re
 import shutil
 import subprocess
 import sys
-from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
+from typing import NamedTuple
 from xml.etree import ElementTree
 
 import pytest
@@ -25,12 +25,8 @@ COMMANDS = {
     "ros_visualize_body_shape_calibration",
 }  # fmt: skip
 # Libraries whose rosdep key has another name, and those for which rosdep has none.
-ROSDEP_KEYS = {
-    "pyyaml": "python3-yaml",
-    "rosbags": "python3-rosbags-pip",
-    "trimesh": "python3-trimesh-pip",
-    "xacro": "xacro",
-}
+ROSDEP_KEYS = {"pyyaml": "python3-yaml", "xacro": "xacro"}
+ROSDEP_KEYS |= {name: f"python3-{name}-pip" for name in ("rosbags", "trimesh")}
 WITHOUT_ROSDEP_KEY = {"embreex", "hello-robot-stretch4-urdf", "python-fcl", "threadpoolctl", "small-gicp"}
 # What `ros2 topic info --verbose` and the generated code of a ROS 2 Jazzy installation say of these types.
 TYPE_HASHES = {
@@ -42,24 +38,16 @@ TYPE_HASHES = {
 }
 
 
-@dataclass(frozen=True)
-class Installation:
+class Installation(NamedTuple):
     sources: Path
     prefix: Path
-
-    @property
-    def share(self) -> Path:
-        return self.prefix / "share" / PACKAGE
-
-    @property
-    def site_packages(self) -> Path:
-        return next(self.prefix.glob("**/site-packages"))
+    share: Path
+    site_packages: Path
 
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory) -> Installation:
-    """A copy of the sources, and the prefix into which it was installed, not editable, the
-    way `pip install .` does it."""
+    """A copy of the sources, and where it was installed, not editable, the way `pip install .` does it."""
     sources = tmp_path_factory.mktemp("sources") / PACKAGE
     left_out = shutil.ignore_patterns(".*", "build", "install", "log", "out", "test", "__pycache__", "*.egg-info")
     shutil.copytree(ROOT, sources, ignore=left_out)
@@ -69,7 +57,7 @@ def installed(tmp_path_factory) -> Installation:
     offline = ["--no-deps", "--no-index", "--no-build-isolation"]
     done = subprocess.run([*pip, *offline, str(sources)], capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
-    return Installation(sources, prefix)
+    return Installation(sources, prefix, prefix / "share" / PACKAGE, next(prefix.glob("**/site-packages")))
 
 
 @pytest.fixture(scope="module")
@@ -97,20 +85,18 @@ def test_every_module_is_installed(installed):
     assert files_below(installed.site_packages / PACKAGE) == files_below(installed.sources / PACKAGE)
 
 
-def test_the_installed_package_finds_its_share_folder(installed):
+def printed_by(code: str, folder: Path, **environment: Path) -> Path:
+    """Return the path that a Python program prints."""
+    environment = os.environ | {name: str(path) for name, path in environment.items()}
+    how = {"env": environment, "cwd": folder, "capture_output": True, "text": True, "check": True}
+    return Path(subprocess.run([sys.executable, "-c", code], **how).stdout.strip())
+
+
+def test_the_installed_package_finds_its_share_folder_and_ament_the_package(installed):
     ask = "from stretch_sim_cal.files import share_directory; print(share_directory())"
-    environment = os.environ | {"PYTHONPATH": str(installed.site_packages)}
-    done = subprocess.run(
-        [sys.executable, "-c", ask], env=environment, cwd=installed.prefix, capture_output=True, text=True, check=True
-    )
-    assert Path(done.stdout.strip()) == installed.share
-
-
-def test_ament_finds_the_installed_package(installed):
+    assert printed_by(ask, installed.prefix, PYTHONPATH=installed.site_packages) == installed.share
     ask = f"from ament_index_python.packages import *; print(get_package_share_directory('{PACKAGE}'))"
-    environment = os.environ | {"AMENT_PREFIX_PATH": str(installed.prefix)}
-    done = subprocess.run([sys.executable, "-c", ask], env=environment, capture_output=True, text=True, check=True)
-    assert Path(done.stdout.strip(), "package.xml").is_file()
+    assert (printed_by(ask, installed.prefix, AMENT_PREFIX_PATH=installed.prefix) / "package.xml").is_file()
 
 
 def console_scripts() -> dict[str, metadata.EntryPoint]:
@@ -134,9 +120,7 @@ def test_the_versions_agree(manifest):
 
 def test_the_manifest_names_every_library(manifest):
     known = {depend.text for depend in manifest.iter("exec_depend")}
-    for requirement in metadata.requires(PACKAGE):
-        if "extra ==" in requirement:
-            continue
+    for requirement in (each for each in metadata.requires(PACKAGE) if "extra ==" not in each):
         name = re.match(r"[\w.-]+", requirement)[0].replace("_", "-").lower()
         if name not in WITHOUT_ROSDEP_KEY:
             assert ROSDEP_KEYS.get(name, f"python3-{name}") in known, f"package.xml lacks the library {name}"

@@ -6,15 +6,8 @@ import numpy as np
 import pytest
 
 from stretch_sim_cal.errors import InputError
-from stretch_sim_cal.recording.clouds import (
-    POINT_DTYPE,
-    is_big_endian,
-    layout,
-    message_bytes,
-    records_from_message,
-    returns_from_message,
-    scan_from_message,
-)
+from stretch_sim_cal.recording import clouds
+from stretch_sim_cal.recording.clouds import POINT_DTYPE, layout, returns_from_message, scan_from_message
 from stretch_sim_cal.sensor.points import are_returns, coordinates, is_dense
 
 
@@ -23,16 +16,11 @@ def message_of(records, height=1, row_padding=0, data=None):
     step = records.dtype.itemsize
     rows = np.frombuffer(records.tobytes(), np.uint8).reshape(height, width * step)
     padded = np.pad(rows, ((0, 0), (0, row_padding)), constant_values=255)
+    attributes = clouds.cloud_attributes(records) | {"height": height, "width": width}
     return SimpleNamespace(
-        header=SimpleNamespace(frame_id="lidar_left_link"),
-        height=height,
-        width=width,
-        fields=layout(records.dtype),
-        is_bigendian=is_big_endian(records.dtype),
-        point_step=step,
-        row_step=width * step + row_padding,
-        data=padded.tobytes() if data is None else data,
-    )
+        header=SimpleNamespace(frame_id="lidar_left_link"), fields=layout(records.dtype),
+        data=padded.tobytes() if data is None else data, **attributes | {"row_step": width * step + row_padding},
+    )  # fmt: skip
 
 
 def scan_of(dtype=POINT_DTYPE, count=12):
@@ -66,19 +54,15 @@ def test_data_may_be_any_sequence_of_bytes_and_a_field_s_count_zero(kind):
 
 
 def test_big_endian_organised_padded_and_extra_fields():
-    dtype = np.dtype(
-        {
-            "names": ["ring", "z", "normal", "x", "y"],
-            "formats": [">u2", ">f8", (">f4", (3,)), ">f8", ">f8"],
-            "offsets": [1, 8, 16, 32, 40],
-            "itemsize": 53,
-        }
-    )
+    dtype = np.dtype({
+        "names": ["ring", "z", "normal", "x", "y"], "formats": [">u2", ">f8", (">f4", (3,)), ">f8", ">f8"],
+        "offsets": [1, 8, 16, 32, 40], "itemsize": 53,
+    })  # fmt: skip
     scan = scan_of(dtype)
     message = message_of(scan, height=3, row_padding=7)
     assert message.is_bigendian
     np.testing.assert_array_equal(returns_from_message(message)[:, :3], xyz(scan))
-    records = records_from_message(message)
+    records = clouds.records_from_message(message)
     np.testing.assert_array_equal(records["ring"], scan["ring"])
     assert records["normal"].shape == (12, 3)
     assert scan_from_message(message)["ring"].dtype == np.uint16
@@ -90,16 +74,12 @@ def test_points_that_are_no_returns_are_left_out():
     scan["z"][5] = np.inf
     for name in "xyz":
         scan[name][7] = 0.0
-    keep = np.delete(np.arange(12), [3, 5, 7])
-    message = message_of(scan)
-    np.testing.assert_array_equal(returns_from_message(message)[:, :3], xyz(scan)[keep])
-    np.testing.assert_array_equal(returns_from_message(message)[:, 3], scan["ring"][keep])
-    assert len(scan_from_message(message)) == 12
-
-
-def test_an_empty_cloud_has_no_points():
+    keep, returns = np.delete(np.arange(12), [3, 5, 7]), returns_from_message(message_of(scan))
+    np.testing.assert_array_equal(returns[:, :3], xyz(scan)[keep])
+    np.testing.assert_array_equal(returns[:, 3], scan["ring"][keep])
+    assert len(scan_from_message(message_of(scan))) == 12
     scan = scan_of(count=0)
-    assert returns_from_message(message_of(scan, data=message_bytes(scan)))[:, :3].shape == (0, 3)
+    assert returns_from_message(message_of(scan, data=clouds.message_bytes(scan)))[:, :3].shape == (0, 3)
     assert are_returns(xyz(scan)).shape == (0,)
 
 
@@ -164,13 +144,11 @@ def test_marks_for_no_return_of_any_kind_are_no_false_bytes():
 
 
 def test_second_returns_that_repeat_the_first_are_left_out():
-    scan = scan_of()
-    other = scan_of()
-    other["x"][4] += 1e-6  # a second return of its own, however near
-    both = np.concatenate([scan, other])
-    message = message_of(both)
-    np.testing.assert_array_equal(returns_from_message(message)[:, :3], xyz(both)[[*range(12), 16]])
-    np.testing.assert_array_equal(returns_from_message(message)[:, 3], both["ring"][[*range(12), 16]])
+    both = np.tile(scan_of(), 2)
+    both["x"][16] += 1e-6  # a second return of its own, however near
+    returns, kept = returns_from_message(message_of(both)), [*range(12), 16]
+    np.testing.assert_array_equal(returns[:, :3], xyz(both)[kept])
+    np.testing.assert_array_equal(returns[:, 3], both["ring"][kept])
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -54,9 +54,6 @@ def test_what_is_missing_is_named(change, named):
     with pytest.raises(InputError) as raised:
         tree.lookup("base_link", "imu" if "loop" not in named else "head_link")
     assert all(words in str(raised.value) for words in named), raised.value
-
-
-def test_an_empty_tree_is_named():
     with pytest.raises(InputError, match="no frames"):
         FrameTree().lookup("a", "b")
 

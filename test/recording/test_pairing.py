@@ -19,7 +19,7 @@ def feed(pairing: StampMatching, items: list[tuple[str, float]]) -> list[tuple[f
     pairs = []
     for side, stamp in items:
         pairs += pairing.add(side, round(stamp * MILLISECOND), stamp)
-    return [tuple(found.items.values()) for found in pairs]
+    return [tuple(found.messages.values()) for found in pairs]
 
 
 def streams(offset: float, count: int = 10, period: float = PERIOD) -> list[tuple[str, float]]:

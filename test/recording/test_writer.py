@@ -34,23 +34,6 @@ def test_a_recorded_cloud_is_read_back(tmp_path, storage):
     np.testing.assert_array_equal(records_from_message(message)["ring"], scan()["ring"])
 
 
-def test_an_mcap_recording_is_whole_and_decodes_by_its_own_schemas(tmp_path):
-    """As Foxglove reads it: checksums, index and statistics, and every message by the schema in the file."""
-    reader = pytest.importorskip("mcap.reader", reason="the extra 'test' is not installed")
-    decoder = pytest.importorskip("mcap_ros2.decoder", reason="the extra 'test' is not installed")
-    with RecordingWriter(tmp_path / "bag") as writer:
-        for number in range(3):
-            writer.write_cloud("/lidar_points_left", "lidar_left_link", STAMP + number, scan())
-    with open(tmp_path / "bag" / "bag.mcap", "rb") as stream:
-        file = reader.make_reader(stream, decoder_factories=[decoder.DecoderFactory()], validate_crcs=True)
-        assert file.get_header().profile == "ros2"
-        summary, read = file.get_summary(), list(file.iter_decoded_messages())
-    assert summary.statistics.message_count == len(read) == 3 and summary.chunk_indexes
-    schema, channel, recorded, cloud = read[-1]
-    assert (schema.name, schema.encoding, channel.message_encoding) == ("sensor_msgs/msg/PointCloud2", "ros2msg", "cdr")
-    assert (recorded.log_time, cloud.width, cloud.header.frame_id) == (STAMP + 2, 1000, "lidar_left_link")
-
-
 def test_what_was_recorded_before_an_exception_is_kept(tmp_path):
     with pytest.raises(ZeroDivisionError), RecordingWriter(tmp_path / "bag") as writer:
         writer.write_cloud("/a", "f", STAMP, scan())

@@ -1,17 +1,17 @@
 """What the robot's drivers publish, from a room of boxes, by a thread of the test; any fault can be set."""
 
-import contextlib
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 import yaml
+from described_robots import joint, link, robot
 
 from stretch_sim_cal.calibration.calibration_file import FLOOR, FOOTPRINT
 from stretch_sim_cal.geometry.planes import Plane, footprint_from_base
-from stretch_sim_cal.geometry.transforms import from_rotation_translation, from_xyz_rpy, inverse, to_xyz_rpy
+from stretch_sim_cal.geometry.transforms import SIDES, from_xyz_rpy, inverse, to_xyz_rpy
 from stretch_sim_cal.robot.surfaces import Surface
 from stretch_sim_cal.sensor.points import POINT_DTYPE
 from stretch_sim_cal.simulation import solids
@@ -28,42 +28,26 @@ ROOM = [  # axis-aligned boxes (lower corner, upper corner) in m, in the floor's
 OTHER_ROOM = [[(-1.8, -4.0, 0.0), (2.1, 3.1, 2.2)], [(0.9, -2.0, 0.0), (1.3, 1.6, 1.1)]]
 EMPTY_PLAIN = [[(-500.0, -500.0, 0.0), (500.0, 500.0, 400.0)]]
 BASE_HEIGHT = 0.028
-RIGHT_ERROR = from_xyz_rpy((0.004, -0.003, 0.002), np.radians((0.4, -0.3, 0.5)))
+# In base_link, at the head, looking outward, forward and 45 degrees down.
+NOMINAL = {
+    side: from_xyz_rpy((0.0387, sign * 0.1244, 1.5007), (sign * 2.56875531, 0.57215973, np.pi))
+    for side, sign in (("left", 1.0), ("right", -1.0))
+}
+TRUE = NOMINAL | {"right": NOMINAL["right"] @ from_xyz_rpy((0.004, -0.003, 0.002), np.radians((0.4, -0.3, 0.5)))}
+RIGHT_TO_LEFT = inverse(TRUE["left"]) @ TRUE["right"]
 NOISE = 0.005
 RATE, STAMP_OFFSET = 10.0, 0.01  # scans per second; of the right lidar's stamps against the left one's, in s
 DTYPE = np.dtype([field for field in POINT_DTYPE.descr if field[0] != "ring"])
 """Points of a driver that does not say which channel measured them: the rays here are of no table."""
 
 
-def nominal_pose(side: str) -> np.ndarray:
-    """Return base_link_from_lidar (4, 4): at the head, looking outward, forward and 45 degrees down."""
-    sign = 1.0 if side == "left" else -1.0
-    z_axis = np.array([0.455, sign * 0.542, -0.7065])
-    z_axis /= np.linalg.norm(z_axis)
-    x_axis = np.cross([0.0, 1.0, 0.0], z_axis)
-    x_axis /= np.linalg.norm(x_axis)
-    rotation = np.stack([x_axis, np.cross(z_axis, x_axis), z_axis], axis=1)
-    return from_rotation_translation(rotation, (0.0387, sign * 0.1244, 1.5007))
-
-
-def true_pose(side: str) -> np.ndarray:
-    return nominal_pose(side) if side == "left" else nominal_pose(side) @ RIGHT_ERROR
-
-
-def true_right_to_left() -> np.ndarray:
-    return inverse(true_pose("left")) @ true_pose("right")
-
-
-def description(base_from_lidars) -> str:
-    """Return a URDF text with base_footprint, base_link and the two lidars at the given poses (4, 4), left first."""
-    joints = [("base_footprint", "base_link", from_xyz_rpy((0.0, 0.0, BASE_HEIGHT)))]
-    joints += zip(["base_link"] * 2, ["lidar_left_link", "lidar_right_link"], base_from_lidars, strict=True)
-    text = "<robot name='fake'><link name='base_footprint'/>"
-    for parent, child, transform in joints:
-        xyz, rpy = (" ".join(map(str, values)) for values in to_xyz_rpy(transform))
-        text += f"<link name='{child}'/><joint name='{child}_joint' type='fixed'><parent link='{parent}'/>"
-        text += f"<child link='{child}'/><origin xyz='{xyz}' rpy='{rpy}'/></joint>"
-    return text + "</robot>"
+def description() -> str:
+    """Return a URDF text with base_footprint, base_link and the two lidars at their nominal poses."""
+    parts, frames = [link("base_footprint")], {f"lidar_{side}_link": ("base_link", NOMINAL[side]) for side in SIDES}
+    for child, (parent, pose) in {"base_link": ("base_footprint", edge_transform("", "base_link")), **frames}.items():
+        xyz, rpy = (" ".join(map(str, values)) for values in to_xyz_rpy(pose))
+        parts += [link(child), joint(f"{child}_joint", parent, child, xyz=xyz, rpy=rpy)]
+    return robot("".join(parts))
 
 
 def scan(side: str, seed: int, floor_from_base: np.ndarray, room: list, rays: int = 9000) -> np.ndarray:
@@ -74,7 +58,7 @@ def scan(side: str, seed: int, floor_from_base: np.ndarray, room: list, rays: in
     directions = np.stack(
         [np.cos(elevation) * np.cos(azimuth), np.cos(elevation) * np.sin(azimuth), np.sin(elevation)], axis=1
     )
-    floor_from_lidar = floor_from_base @ true_pose(side)
+    floor_from_lidar = floor_from_base @ TRUE[side]
     boxes = {
         str(number): Surface(*solids.box(np.subtract(high, low))).moved(from_xyz_rpy(np.add(low, high) / 2))
         for number, (low, high) in enumerate(room)
@@ -88,9 +72,9 @@ def scan(side: str, seed: int, floor_from_base: np.ndarray, room: list, rays: in
 class Drivers:
     """What is published; the defaults are a healthy robot."""
 
-    sides: Sequence = ("left", "right")
-    topics: dict = field(default_factory=lambda: {"left": "/lidar_points_left", "right": "/lidar_points_right"})
-    frame_ids: dict = field(default_factory=lambda: {"left": "lidar_left_link", "right": "lidar_right_link"})
+    sides: Sequence = SIDES
+    topics: dict = field(default_factory=lambda: {side: f"/lidar_points_{side}" for side in SIDES})
+    frame_ids: dict = field(default_factory=lambda: {side: f"lidar_{side}_link" for side in SIDES})
     reliable: bool = True
     invalid_share: float = 0.05  # of the points: NaN and infinite ones
     scans: int = 4  # different ones, by turns
@@ -107,66 +91,36 @@ class Drivers:
     one_plane: bool = False  # nothing in view but the floor
     elsewhere: bool = False  # the right lidar's clouds are of another room
 
-    def floor_from_base(self) -> np.ndarray:
-        return from_xyz_rpy((0.0, 0.0, self.height), np.radians([*self.tilt_deg, 0.0]))
-
 
 def edge_transform(parent: str, child: str) -> np.ndarray:
     if child == "base_link":
         return from_xyz_rpy((0.0, 0.0, BASE_HEIGHT))
-    for side in ("left", "right"):
-        if side in child:
-            return nominal_pose(side)
-    return np.eye(4)
+    return next((NOMINAL[side] for side in SIDES if side in child), np.eye(4))
 
 
-@contextlib.contextmanager
-def running(drivers: Drivers, domain: int) -> Iterator[None]:
-    """Publish from a thread of this process in a ROS domain, until the end of the context."""
-    import rclpy
-    from rclpy.context import Context
-
-    context, stop = Context(), threading.Event()
-    rclpy.init(context=context, domain_id=domain)
-    node = rclpy.create_node("fake_drivers", context=context)
-    thread = threading.Thread(target=_publisher(drivers, node), args=(stop,))
-    thread.start()
-    try:
-        yield
-    finally:
-        stop.set()
-        thread.join()
-        node.destroy_node()
-        context.try_shutdown()
-
-
-def _publisher(drivers: Drivers, node) -> Callable[[threading.Event], None]:
+def publisher(drivers: Drivers, node) -> Callable[[threading.Event], None]:
     """Make the publishers, send what is latched, and return what sends the rest until an event is set."""
     from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
     from sensor_msgs.msg import PointCloud2
     from std_msgs.msg import String
-    from tf2_msgs.msg import TFMessage
 
     from stretch_sim_cal.ros.messages import cloud_message, transforms_message
 
-    latched = QoSProfile(depth=10, durability=DurabilityPolicy.TRANSIENT_LOCAL)
-    tf = node.create_publisher(TFMessage, "/tf_static", latched if drivers.tf_latched else QoSProfile(depth=10))
-    tf_message = transforms_message({(p, c): edge_transform(p, c) for p, c in drivers.tf}, time.time_ns())
-    if drivers.tf:
-        tf.publish(tf_message)
+    edges = {edge: edge_transform(*edge) for edge in drivers.tf}
+    tf = publish_frames(node, edges, latched=drivers.tf_latched) if edges else None
     if drivers.description:
-        description = node.create_publisher(String, "/robot_description", latched)
-        description.publish(String(data=drivers.description))
+        latched = QoSProfile(depth=10, durability=DurabilityPolicy.TRANSIENT_LOCAL)
+        node.create_publisher(String, "/robot_description", latched).publish(String(data=drivers.description))
     reliability = ReliabilityPolicy.RELIABLE if drivers.reliable else ReliabilityPolicy.BEST_EFFORT
     publishers = {
         side: node.create_publisher(PointCloud2, drivers.topics[side], QoSProfile(depth=5, reliability=reliability))
         for side in drivers.sides
     }
-    rooms = dict.fromkeys(("left", "right"), EMPTY_PLAIN if drivers.one_plane else ROOM)
-    if drivers.elsewhere:
-        rooms["right"] = OTHER_ROOM
+    usual = EMPTY_PLAIN if drivers.one_plane else ROOM
+    rooms = {"left": usual, "right": OTHER_ROOM if drivers.elsewhere else usual}
+    floor_from_base = from_xyz_rpy((0.0, 0.0, drivers.height), np.radians([*drivers.tilt_deg, 0.0]))
     scans = {
-        side: [scan(side, seed, drivers.floor_from_base(), rooms[side]) for seed in range(drivers.scans)]
+        side: [scan(side, seed, floor_from_base, rooms[side]) for seed in range(drivers.scans)]
         for side in drivers.sides
     }
 
@@ -189,8 +143,8 @@ def _publisher(drivers: Drivers, node) -> Callable[[threading.Event], None]:
         start, tick = time.time(), 0
         while not stop.wait(max(0.0, start + tick / RATE - time.time())):
             at = start + tick / RATE
-            if drivers.tf and not drivers.tf_latched:
-                tf.publish(tf_message)
+            if tf is not None and not drivers.tf_latched:
+                tf.publish(transforms_message(edges, 0))
             for side, publisher in publishers.items():
                 publisher.publish(cloud(side, tick, at + (STAMP_OFFSET if side == "right" else 0.0)))
             tick += 1
@@ -204,7 +158,7 @@ def write_calibration(
     """Write a calibration file with the true alignment and something else, with a floor and mounts if `height` (m) and
     `base_from_left` (4, 4) are given; return its base_link_from_floor_plane, if it has one."""
     entries, base_from_floor = {"other": {"kept": True}}, None
-    entries["right_to_left_transform"] = {"data": true_right_to_left().tolist(), "robot_id": "stretch-test"}
+    entries["right_to_left_transform"] = {"data": RIGHT_TO_LEFT.tolist(), "robot_id": "stretch-test"}
     if height is not None:
         transform = footprint_from_base(Plane(normal, height))
         floor = {"normal": normal.tolist(), "distance": height}
@@ -214,7 +168,7 @@ def write_calibration(
         }
         base_from_floor = inverse(transform)
     if base_from_left is not None:
-        poses = {"left": base_from_left.tolist(), "right": (base_from_left @ true_right_to_left()).tolist()}
+        poses = {"left": base_from_left.tolist(), "right": (base_from_left @ RIGHT_TO_LEFT).tolist()}
         entries["lidar_mounts"] = {"data": poses, "covariance": (1e-8 * np.eye(12)).tolist()}
     path.parent.mkdir(parents=True, exist_ok=True)
     replacement = path.with_suffix(".new")
@@ -232,7 +186,7 @@ def publish_frames(node, transforms: dict, topic: str = "/tf_static", latched: b
     from stretch_sim_cal.ros.messages import transforms_message
 
     durability = DurabilityPolicy.TRANSIENT_LOCAL if latched else DurabilityPolicy.VOLATILE
-    publisher = node.create_publisher(TFMessage, topic, QoSProfile(depth=5, durability=durability))
+    publisher = node.create_publisher(TFMessage, topic, QoSProfile(depth=10, durability=durability))
     publisher.publish(transforms_message(transforms, 0))
     return publisher
 

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -176,9 +177,17 @@ class Graph:
                 stopped.append(signal.SIGINT)
                 running.result(timeout=PATIENCE)
 
-    def drivers(self, **faults) -> contextlib.AbstractContextManager[None]:
-        """Run the fake drivers; `faults` are fields of `Drivers`."""
-        return fake_drivers.running(fake_drivers.Drivers(**faults), self.domain)
+    @contextlib.contextmanager
+    def drivers(self, **faults) -> Iterator[None]:
+        """Run the fake drivers in a thread of this process; `faults` are fields of `Drivers`."""
+        stopped, pool = threading.Event(), concurrent.futures.ThreadPoolExecutor(1)
+        with node_in(self.domain, "fake_drivers") as (node, _), pool:
+            running = pool.submit(fake_drivers.publisher(fake_drivers.Drivers(**faults), node), stopped)
+            try:
+                yield
+            finally:
+                stopped.set()
+                running.result(timeout=PATIENCE)
 
 
 @contextlib.contextmanager

@@ -20,6 +20,8 @@ from trajectory_msgs.msg import JointTrajectoryPoint
 
 from stretch_sim_cal.harness.processes import own_domain
 
+DRIVER = "stretch_simulator"
+
 
 def seconds(stamp) -> float:
     return stamp.sec + 1e-9 * stamp.nanosec
@@ -60,26 +62,31 @@ class RobotClient:
         self.node.destroy_subscription(subscription)
         return messages[:count]
 
+    def latest(self, **topics) -> dict:
+        """Return a dictionary in which the latest message of each topic (by its type) is kept under its name."""
+        heard: dict = {}
+        for topic, kind in topics.items():
+            self.node.create_subscription(kind, f"/{topic}", lambda m, topic=topic: heard.update({topic: m}), 5)
+        return heard
+
     def time(self) -> float:
         """Return the simulated time (s)."""
         return seconds(self.take(Clock, "/clock")[0].clock)
 
-    def _meet(self) -> None:
-        """Return when the driver knows all of this node: what is asked before that is lost.
-
-        It comes to know a node's parts in the order in which they were made, so what answers the last one knows all.
-        """
-        client = self.node.create_client(GetParameters, "/stretch_simulator/get_parameters")
-        self.spin_until(client.service_is_ready, "the driver's parameters")
+    def _meet(self, node: str = DRIVER) -> None:
+        """Return when a node, by default the driver, knows all of this one: what is asked before that is lost. It comes
+        to know a node's parts in the order in which they were made, so what answers the last one knows all."""
+        client = self.node.create_client(GetParameters, f"/{node}/get_parameters")
+        self.spin_until(client.service_is_ready, f"parameters of {node}")
         asked: list = []
 
         def answered() -> bool:
             if time.monotonic() > began + len(asked):
-                asked.append(client.call_async(GetParameters.Request(names=["mode"])))
+                asked.append(client.call_async(GetParameters.Request(names=["use_sim_time"])))
             return any(answer.done() for answer in asked)
 
         began = time.monotonic()
-        self.spin_until(answered, "an answer of the driver")
+        self.spin_until(answered, f"an answer of {node}")
         self.node.destroy_client(client)
 
     def send(self, names: list[str], *points, velocities: list[float] | None = None):
@@ -107,7 +114,8 @@ class RobotClient:
         """Call a service and return its response."""
         client = self.node.create_client(kind, service)
         self.spin_until(client.service_is_ready, service)
-        self._meet()
+        _, first, *further = service.split("/")
+        self._meet(first if further else DRIVER)
         asked = client.call_async(kind.Request(**request))
         self.spin_until(asked.done, service)
         self.node.destroy_client(client)
@@ -116,10 +124,10 @@ class RobotClient:
     def set_mode(self, mode: str):
         return self.set("mode", mode)
 
-    def set(self, name: str, value: object):
-        """Set a parameter of the simulator and return what came of it."""
+    def set(self, name: str, value: object, node: str = DRIVER):
+        """Set a parameter of a node, by default the simulator, and return what came of it."""
         parameter = Parameter(name, value=value).to_parameter_msg()
-        return self.call(SetParameters, "/stretch_simulator/set_parameters", parameters=[parameter]).results[0]
+        return self.call(SetParameters, f"/{node}/set_parameters", parameters=[parameter]).results[0]
 
 
 @contextlib.contextmanager

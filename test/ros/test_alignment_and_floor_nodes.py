@@ -3,11 +3,10 @@
 import json
 import signal
 
-import fake_drivers
 import numpy as np
 import pytest
 import yaml
-from fake_drivers import publish_frames, true_right_to_left, write_calibration
+from fake_drivers import NOMINAL, RIGHT_TO_LEFT, description, publish_frames, write_calibration
 from made_results import joints_in
 from node_process import SILENCE, Graph, stop, wait_for_line
 
@@ -33,7 +32,7 @@ def aligned(tmp_path_factory):
     with own_domain() as domain:
         graph = Graph(domain, tmp_path_factory.mktemp("aligned"))
         with graph.drivers(
-            frame_ids={"left": old[0], "right": old[1]}, tf=[["base_link", name] for name in old], tf_latched=False,
+            frame_ids={"left": old[0], "right": old[1]}, tf=[("base_link", name) for name in old], tf_latched=False,
             empty=["left"], invalid_share=0.2,
         ):  # fmt: skip
             return graph, graph.call("ros_align_dual_lidar", *SAMPLES)
@@ -45,7 +44,7 @@ def test_aligns_a_robot_of_older_firmware_with_a_volatile_tf_and_some_empty_clou
     assert "accepted" in ended.out and "standard deviation" in ended.out
     assert "empty: " in ended.err
     file = CalibrationFile.load(graph.calibration_file)
-    distance, angle = error(fake_drivers.true_right_to_left(), file.right_to_left)
+    distance, angle = error(RIGHT_TO_LEFT, file.right_to_left)
     assert distance < 0.004 and np.degrees(angle) < 0.08
     assert yaml.safe_load(graph.calibration_file.read_text())["right_to_left_transform"]["robot_id"] == "stretch-test"
     assert "the lidars' joints are not recorded" in ended.err  # this TF knows no head
@@ -86,8 +85,7 @@ def test_a_refusal_that_no_further_place_cures_leaves_what_was_seen_before(align
 
 
 def test_frames_come_from_the_description_where_tf_is_silent_and_a_silent_lidar_is_named(graph):
-    poses = [fake_drivers.nominal_pose(side) for side in ("left", "right")]
-    with graph.drivers(sides=["left"], tf=[], description=fake_drivers.description(poses)):
+    with graph.drivers(sides=["left"], tf=[], description=description()):
         ended = graph.call("ros_align_dual_lidar", "--timeout", str(SILENCE), *SAMPLES)
     others = "topics with sensor_msgs/msg/PointCloud2 are /lidar_points_left"
     ended.assert_failed(3, "no messages on /lidar_points_right", others)
@@ -117,7 +115,7 @@ FLOOR_FROM_BASE = from_xyz_rpy((0.0, 0.0, HEIGHT), np.radians([*TILT_DEG, 0.0]))
 
 
 def test_finds_the_floor_and_writes_both_files(graph):
-    fake_drivers.write_calibration(graph.calibration_file, None)
+    write_calibration(graph.calibration_file, None)
     with graph.drivers(tilt_deg=TILT_DEG, height=HEIGHT):
         named = ("--fit-method", "svd", "--mode", "average_transforms")
         ended = graph.call("ros_find_floor_calibration", *SAMPLES, *named, code=0)
@@ -133,9 +131,9 @@ def test_finds_the_floor_and_writes_both_files(graph):
 
 
 def test_looks_from_where_the_mounts_in_the_file_have_the_left_lidar(graph):
-    described = fake_drivers.nominal_pose("left")
+    described = NOMINAL["left"]
     left = described @ from_xyz_rpy((0.004, 0.0, -0.003), np.radians([0.8, -0.5, 0.3]))
-    fake_drivers.write_calibration(graph.calibration_file, None, base_from_left=left)
+    write_calibration(graph.calibration_file, None, base_from_left=left)
     with graph.drivers(tilt_deg=TILT_DEG, height=HEIGHT):
         ended = graph.call("ros_find_floor_calibration", *SAMPLES, code=0)
     assert "5.0 mm and 0.99 deg from where TF has it" in ended.err
@@ -163,35 +161,35 @@ def publish_robot(node, footprint: bool):
     publish_frames(node, {edge: np.eye(4) for edge in edges})
 
 
-def test_publishes_the_calibration_beside_the_robots_own_frames_and_follows_the_file(ros, shared):
-    base_from_floor = write_calibration(shared.calibration_file, 0.03)
+def test_publishes_the_calibration_beside_the_robots_own_frames_and_follows_the_file(ros, graph):
+    base_from_floor = write_calibration(graph.calibration_file, 0.03)
     publish_robot(ros.drivers, footprint=True)
     frames = FrameListener(ros.context)
-    with shared.running("ros_broadcast_calibration", ready="broadcasting") as process:
+    with graph.running("ros_broadcast_calibration", ready="broadcasting") as process:
         tree = frames.tree
         ros.until(lambda: tree.known("floor_plane") and tree.known("base_footprint"))
         assert np.allclose(tree.lookup("base_link", "floor_plane"), base_from_floor, atol=1e-9)
         # An older robot's name of the left lidar's frame is the parent, once it has been heard.
         ros.until(lambda: tree.parent("lidar_right_calibrated") == "link_lidar_left")
-        assert np.allclose(tree.lookup("link_lidar_left", "lidar_right_calibrated"), true_right_to_left(), atol=1e-9)
+        assert np.allclose(tree.lookup("link_lidar_left", "lidar_right_calibrated"), RIGHT_TO_LEFT, atol=1e-9)
 
-        shared.calibration_file.write_text("right_to_left_transform: {data: [[1")
+        graph.calibration_file.write_text("right_to_left_transform: {data: [[1")
         wait_for_line(process, "the previous version stays in use", "stderr")
         assert not tree.known("lidar_left_calibrated")
         base_from_left = from_xyz_rpy((0.04, 0.12, 1.5), (0.1, 0.2, 0.3))
-        moved = write_calibration(shared.calibration_file, 0.05, base_from_left=base_from_left)
+        moved = write_calibration(graph.calibration_file, 0.05, base_from_left=base_from_left)
         ros.until(lambda: np.allclose(tree.lookup("base_link", "floor_plane"), moved, atol=1e-9))
         assert np.allclose(tree.lookup("base_link", "lidar_left_calibrated"), base_from_left, atol=1e-9)
-        assert np.allclose(tree.lookup("link_lidar_left", "lidar_right_calibrated"), true_right_to_left(), atol=1e-9)
+        assert np.allclose(tree.lookup("link_lidar_left", "lidar_right_calibrated"), RIGHT_TO_LEFT, atol=1e-9)
         assert tree.parent("base_footprint") is None and tree.parent("base_link") == "base_footprint"
         assert stop(process) == 0
 
 
-def test_publishes_base_footprint_only_where_nobody_else_does(ros, shared):
-    base_from_floor = write_calibration(shared.calibration_file, 0.03)
+def test_publishes_base_footprint_only_where_nobody_else_does(ros, graph):
+    base_from_floor = write_calibration(graph.calibration_file, 0.03)
     publish_robot(ros.drivers, footprint=False)
     frames = FrameListener(ros.context)
-    with shared.running("ros_broadcast_calibration", ready="base_link -> base_footprint") as process:
+    with graph.running("ros_broadcast_calibration", ready="base_link -> base_footprint") as process:
         ros.until(lambda: frames.tree.known("base_footprint"))
         assert np.allclose(frames.tree.lookup("base_link", "base_footprint"), base_from_floor, atol=1e-9)
         publish_robot(ros.drivers, footprint=True)

@@ -34,7 +34,7 @@ class Road:
         monkeypatch.setattr(base_motion, "MatchedSubscription", lambda *_, **__: SimpleNamespace(close=None))
         self.watchdog = watchdog = Watchdog(1.0, lambda text: None, now=lambda: self.driving.now)
         watchdog.watch("odometry", str)
-        self.odometer = Odometer(self, "/odom", [watchdog])
+        self.odometer = Odometer(self, "/odom", watchdog)
         self.motion = BaseMotion(self, self.odometer, base, "/cmd_vel", Speeds.of(base, 0.2, 0.5), watchdog)
         self.motion._publisher = SimpleNamespace(msg_type=Twist, publish=self._publish)
         while self.odometer.pose is None:

@@ -6,9 +6,12 @@ import pytest
 import yaml
 from fake_drivers import write_calibration
 from geometry_msgs.msg import Polygon, PolygonStamped
-from node_process import PATIENCE, stop, unseen_in_rviz, wait_for_line
-from robot_client import robot_client
-from sensor_msgs.msg import JointState
+from node_process import stop, unseen_in_rviz, wait_for_line
+from rclpy.qos import DurabilityPolicy, QoSProfile
+from sensor_msgs.msg import JointState, PointCloud2
+from std_msgs.msg import Bool, Float32, String
+from std_srvs.srv import Trigger
+from visualization_msgs.msg import MarkerArray
 
 from stretch_sim_cal.calibration.body.model import BodyShapeModel, save_body_shape_model
 from stretch_sim_cal.calibration.body.settings import zone_settings
@@ -18,7 +21,7 @@ from stretch_sim_cal.geometry.shapes import Circle, ConvexPolygon, Ellipse, Tape
 from stretch_sim_cal.recording.clouds import returns_from_message
 from stretch_sim_cal.robot.profile import stretch_profile
 from stretch_sim_cal.robot.stretch import nominal_description
-from stretch_sim_cal.ros.messages import joint_state_message
+from stretch_sim_cal.ros.messages import joint_state_message, zone_markers
 
 pytestmark = pytest.mark.graph
 SEGMENTS = [f"arm_l{number}_joint" for number in range(1, 5)]
@@ -36,40 +39,38 @@ def write_model(path) -> None:
     save_body_shape_model(model, path)
 
 
-def test_follows_the_arm_and_the_margins_and_sorts_the_returns(ros, shared, ask, set_parameter):
-    from rclpy.qos import DurabilityPolicy, QoSProfile
-    from sensor_msgs.msg import PointCloud2
-    from std_msgs.msg import Bool, Float32, String
-    from std_srvs.srv import Trigger
-    from visualization_msgs.msg import MarkerArray
+@pytest.fixture
+def calibrated(graph):
+    """The graph, with a calibration whose floor is level."""
+    write_calibration(graph.calibration_file, 0.028, normal=np.array([0.0, 0.0, 1.0]))
+    return graph
 
-    write_calibration(shared.calibration_file, 0.028, normal=np.array([0.0, 0.0, 1.0]))
-    write_model(shared.folder / "model.yaml")
-    heard: dict = {}
-    node = ros.context.node
-    for kind, topic in ((PolygonStamped, "body_outline"), (MarkerArray, "obstacle_markers"),
-                        (PointCloud2, "obstacles_positive"), (PointCloud2, "body_points"),
-                        (Bool, "stop_zone_occupied"), (Float32, "stop_zone_distance")):  # fmt: skip
-        node.create_subscription(kind, topic, lambda message, topic=topic: heard.__setitem__(topic, message), 5)
-    joints = ros.drivers.create_publisher(JointState, "/joint_states", 10)
+
+def test_follows_the_arm_and_the_margins_and_sorts_the_returns(calibrated, client):
+    graph, node = calibrated, client.node
+    write_model(graph.folder / "model.yaml")
+    heard = client.latest(
+        body_outline=PolygonStamped, obstacle_markers=MarkerArray, obstacles_positive=PointCloud2,
+        body_points=PointCloud2, stop_zone_occupied=Bool, stop_zone_distance=Float32,
+    )  # fmt: skip
+    joints = node.create_publisher(JointState, "/joint_states", 10)
 
     def inner_reach() -> float:
         inner = next(marker for marker in heard["obstacle_markers"].markers if marker.ns == "inner_boundary")
         return max(point.x for point in inner.points)
 
-    def move_to(extension: float) -> bool:
+    def move_to(extension: float) -> None:
         """Publish joint states until the outline and the markers are those of the extension."""
-        positions = dict.fromkeys(SEGMENTS, extension / 4)
 
         def arrived() -> bool:
-            joints.publish(joint_state_message(positions, {}, 0))
+            joints.publish(joint_state_message(dict.fromkeys(SEGMENTS, extension / 4), {}, 0))
             if not {"body_outline", "obstacle_markers"} <= set(heard):
                 return False
             outline = [point.x for point in heard["body_outline"].polygon.points]
             reach = [max(outline) - 0.3, inner_reach() - 0.35]
             return np.abs(np.array(reach) - extension).max() < 1e-3
 
-        return ros.context.spin_until(arrived, timeout=PATIENCE)
+        client.spin_until(arrived)
 
     def nearest() -> float:
         """Return how far the obstacles are from the body at the last pose."""
@@ -77,22 +78,21 @@ def test_follows_the_arm_and_the_margins_and_sorts_the_returns(ros, shared, ask,
         shape = TaperedCapsule(0.0, 0.0, 0.25, 0.65, 0.0, 0.1)
         return shape.signed_distance(obstacles[:, :2].astype(float)).min(initial=np.inf)
 
-    arguments = [str(shared.folder / "model.yaml"), "--stop-zone", "3"]
+    arguments = [str(graph.folder / "model.yaml"), "--stop-zone", "3"]
     # All pairs of clouds are the same, so what is published of one fits what is published of another.
-    drivers = shared.drivers(scans=1, invalid_share=0.0)
-    with drivers, shared.running("ros_visualize_body_shape_calibration", *arguments, ready="visualizing") as process:
-        assert move_to(0.1)
-        assert move_to(0.45)
+    drivers = graph.drivers(scans=1, invalid_share=0.0)
+    with drivers, graph.running("ros_visualize_body_shape_calibration", *arguments, ready="visualizing") as process:
+        move_to(0.1)
+        move_to(0.45)
         assert heard["body_outline"].header.frame_id == "floor_plane"
-        ros.until(lambda: not unseen_in_rviz("body_shape_calibration", node))
+        client.spin_until(lambda: not unseen_in_rviz("body_shape_calibration", node))
         assert {marker.ns for marker in heard["obstacle_markers"].markers} == {
             "minimum_model", "minimum_model_shade", "inner_boundary", "outer_boundary", "stop_zone",
         }  # fmt: skip
         assert inner_reach() == pytest.approx(0.8, abs=1e-3)
 
-        sorted_out = {"obstacles_positive", "body_points", "stop_zone_occupied", "stop_zone_distance"}
-        ros.until(lambda: sorted_out <= set(heard))
-        ros.until(lambda: abs(heard["stop_zone_distance"].data - nearest()) < 1e-4)
+        client.spin_until(lambda: len(heard) == 6)
+        client.spin_until(lambda: abs(heard["stop_zone_distance"].data - nearest()) < 1e-4)
         obstacles = returns_from_message(heard["obstacles_positive"])[:, :3]
         assert len(obstacles) > 500
         assert obstacles[:, 2].min() >= 0.06 and obstacles[:, 2].max() <= 1.6
@@ -102,45 +102,35 @@ def test_follows_the_arm_and_the_margins_and_sorts_the_returns(ros, shared, ask,
         wait_for_line(process, "arm is at 0.45, the model was fitted for 0.00 .. 0.40", "stderr")
         # Another robot's, so it may come only after the lidars' poses are known from TF.
         latched = QoSProfile(depth=1, durability=DurabilityPolicy.TRANSIENT_LOCAL)
-        description = ros.drivers.create_publisher(String, "/robot_description", latched)
-        description.publish(String(data=nominal_description()))
+        node.create_publisher(String, "/robot_description", latched).publish(String(data=nominal_description()))
         wait_for_line(process, "fitted for another robot description (of another one", "stderr")
 
         name = "visualize_body_shape_calibration"
-        assert set_parameter(name, "margin", 0.2)
-        ros.until(lambda: inner_reach() > 0.94)
-        assert set_parameter(name, "stop_zone", 0.0)
-        ros.until(lambda: not heard["stop_zone_occupied"].data)
-        ros.until(lambda: heard["stop_zone_distance"].data == np.inf)
-        answer = ask(Trigger, f"/{name}/save_margins")
-        saved = shared.calibration_file.with_name("body_shape.yaml")
+        assert client.set("margin", 0.2, name).successful
+        client.spin_until(lambda: inner_reach() > 0.94)
+        assert client.set("stop_zone", 0.0, name).successful
+        client.spin_until(lambda: not heard["stop_zone_occupied"].data)
+        client.spin_until(lambda: heard["stop_zone_distance"].data == np.inf)
+        answer = client.call(Trigger, f"/{name}/save_margins")
+        saved = graph.calibration_file.with_name("body_shape.yaml")
         assert answer.success and str(saved) in answer.message
         assert zone_settings(saved) == ZoneSettings(margin=0.2, stop_zone=0.0)
-        assert set_parameter(name, "lowest", 2.0)
-        answer = ask(Trigger, f"/{name}/save_margins")
+        assert client.set("lowest", 2.0, name).successful
+        answer = client.call(Trigger, f"/{name}/save_margins")
         assert not answer.success and "heights must rise" in answer.message
         assert stop(process) == 0
 
 
-def test_zones_come_from_the_settings_file_and_parameters_go_first(ros, shared):
-    from visualization_msgs.msg import MarkerArray
-
-    write_calibration(shared.calibration_file, 0.028, normal=np.array([0.0, 0.0, 1.0]))
-    save_body_shape_model(
-        BodyShapeModel("circle", (0.0,), (0.0,), [[Circle(0.0, 0.0, 0.3)]]), shared.folder / "model.yaml"
-    )
-    settings = shared.folder / "mine.yaml"
+def test_zones_come_from_the_settings_file_and_parameters_go_first(calibrated, client):
+    file, settings = calibrated.folder / "model.yaml", calibrated.folder / "mine.yaml"
+    save_body_shape_model(BodyShapeModel("circle", (0.0,), (0.0,), [[Circle(0.0, 0.0, 0.3)]]), file)
     settings.write_text("zones: {margin: 0.2}\nSTOP_ZONE_M: 0.7\n")
-    heard: dict = {}
-    ros.context.node.create_subscription(
-        MarkerArray, "obstacle_markers", lambda m: heard.update({x.ns: x for x in m.markers}), 5
-    )
-    arguments = [str(shared.folder / "model.yaml"), "--settings", str(settings), "--stop-zone", "0.5"]
-    drivers = shared.drivers(description=nominal_description())
-    with drivers, shared.running("ros_visualize_body_shape_calibration", *arguments, ready="visualizing"):
-        ros.until(lambda: "outer_boundary" in heard)
-        radii = [max(point.x for point in heard[name].points) for name in ("inner_boundary", "outer_boundary")]
-        assert radii == pytest.approx([0.5, 1.0], abs=1e-3)
+    arguments = [str(file), "--settings", str(settings), "--stop-zone", "0.5"]
+    drivers = calibrated.drivers(description=nominal_description())
+    with drivers, calibrated.running("ros_visualize_body_shape_calibration", *arguments, ready="visualizing"):
+        markers = {marker.ns: marker.points for marker in client.take(MarkerArray, "/obstacle_markers")[0].markers}
+    radii = [max(point.x for point in markers[name]) for name in ("inner_boundary", "outer_boundary")]
+    assert radii == pytest.approx([0.5, 1.0], abs=1e-3)
 
 
 @pytest.mark.parametrize(
@@ -164,8 +154,6 @@ def test_joints_are_known_by_newer_and_older_names(positions, expected):
     ],
 )
 def test_the_drawn_stop_zone_lies_between_its_boundaries(shape):
-    from stretch_sim_cal.ros.messages import zone_markers
-
     zones = Zones.around(shape, ZoneSettings(0.05, 0.1, 0.06, 1.6, -0.06))
     band = next(marker for marker in zone_markers(zones) if marker.ns == "stop_zone")
     corners = np.array([[point.x, point.y] for point in band.points])
@@ -179,8 +167,7 @@ def test_the_drawn_stop_zone_lies_between_its_boundaries(shape):
 COSTMAP = {"robot_base_frame", "footprint", "footprint_padding"}
 MONITOR = {"base_frame_id", "odom_frame_id", "polygons", "observation_sources"}
 POLYGON = {"type", "action_type", "polygon_sub_topic", "min_points", "visualize", "polygon_pub_topic",
-           "footprint_topic",
-           "time_before_collision", "simulation_time_step"}  # fmt: skip
+           "footprint_topic", "time_before_collision", "simulation_time_step"}  # fmt: skip
 SOURCE = {"type", "topic", "min_height", "max_height"}
 RADII = (0.3, 0.5)
 
@@ -198,25 +185,22 @@ def radius(polygon) -> float:
     return float(np.mean([np.hypot(point.x, point.y) for point in polygon.points]))
 
 
-def test_the_footprint_follows_the_arm(graph, model):
-    ready = "publishing the footprint"
-    with graph.running("ros_publish_footprint", str(model), ready=ready):
-        with robot_client(graph.domain) as client:
-            assert radius(client.take(Polygon, "/local_costmap/footprint")[0]) == pytest.approx(0.5, rel=0.03)
-            joints = client.node.create_publisher(JointState, "/joint_states", 10)
-            for extension, expected in ((0.0, 0.3), (0.25, 0.4), (0.9, 0.5)):
-                message = JointState(name=SEGMENTS, position=[extension / 4] * 4)
-                heard = []
-                subscription = client.node.create_subscription(Polygon, "/local_costmap/footprint", heard.append, 10)
-                timer = client.node.create_timer(0.05, lambda message=message: joints.publish(message))
-                client.spin_until(
-                    lambda heard=heard, expected=expected: heard and abs(radius(heard[-1]) - expected) < 0.02
+def test_the_footprint_follows_the_arm(graph, client, model):
+    with graph.running("ros_publish_footprint", str(model), ready="publishing the footprint"):
+        assert radius(client.take(Polygon, "/local_costmap/footprint")[0]) == pytest.approx(0.5, rel=0.03)
+        joints = client.node.create_publisher(JointState, "/joint_states", 10)
+        for extension, expected in ((0.0, 0.3), (0.25, 0.4), (0.9, 0.5)):
+            message = joint_state_message(dict.fromkeys(SEGMENTS, extension / 4), {}, 0)
+            timer = client.node.create_timer(0.05, lambda message=message: joints.publish(message))
+            client.spin_until(
+                lambda expected=expected: (
+                    abs(radius(client.take(Polygon, "/local_costmap/footprint")[0]) - expected) < 0.02
                 )
-                zone = client.take(PolygonStamped, "/stop_zone")[0]
-                client.node.destroy_timer(timer)
-                client.node.destroy_subscription(subscription)
-                assert zone.header.frame_id == "base_footprint"
-                assert radius(zone.polygon) > expected + 0.14
+            )
+            zone = client.take(PolygonStamped, "/stop_zone")[0]
+            client.node.destroy_timer(timer)
+            assert zone.header.frame_id == "base_footprint"
+            assert radius(zone.polygon) > expected + 0.14
 
 
 def test_the_parameters_for_nav2_are_those_that_it_knows():

@@ -152,14 +152,15 @@ def test_a_dry_run_says_where_it_would_drive_and_does_not(amr):
 
 
 def test_what_keeps_it_from_driving_is_said_in_one_line(amr):
-    ended = amr.calibrate("unasked")
-    ended.assert_failed(2, "--yes")
+    amr.calibrate("unasked").assert_failed(2, "--yes")
     amr.folder("there").mkdir()
-    ended = amr.calibrate("there", "--yes")
-    ended.assert_failed(2, "exists already")
+    amr.calibrate("there", "--yes").assert_failed(2, "exists already")
     with mock.patch.object(base_motion, "DISCOVERED", 0.5):
-        ended = amr.calibrate("command", "--yes", "--command-topic", "/base/cmd_vel")
-    ended.assert_failed(3, "no node subscribes")
+        unheard = amr.calibrate("command", "--yes", "--command-topic", "/base/cmd_vel")
+    unheard.assert_failed(3, "no node subscribes")
+    with visitor(amr, 0.9):
+        amr.calibrate("narrow", "--yes").assert_failed(1, "no room to turn")
+    assert not amr.folder("narrow").exists()
 
 
 def test_clouds_with_one_time_for_all_points_do_not_let_it_scan_on_the_move(amr, monkeypatch):
@@ -172,16 +173,8 @@ def test_clouds_with_one_time_for_all_points_do_not_let_it_scan_on_the_move(amr,
         return cloud
 
     monkeypatch.setattr(amr.simulation, "scan", timeless)
-    ended = amr.calibrate("timeless", "--continuous", "--yes")
-    ended.assert_failed(2, "have the same time", "without --continuous")
+    amr.calibrate("timeless", "--continuous", "--yes").assert_failed(2, "have the same time", "without --continuous")
     assert not amr.commands and not amr.folder("timeless").exists()
-
-
-def test_no_room_to_turn_is_no_drive(amr):
-    with visitor(amr, 0.9):
-        ended = amr.calibrate("narrow", "--yes")
-    ended.assert_failed(1, "no room to turn")
-    assert not amr.folder("narrow").exists()
 
 
 def test_a_signal_stops_it(amr, on_its_way):

@@ -16,7 +16,7 @@ from stretch_sim_cal.errors import InputError, RunFailure
 from stretch_sim_cal.ros.node_commands import SIMULATOR
 from stretch_sim_cal.ros.node_main import NodeContext, in_node, leave
 from stretch_sim_cal.ros.options import NodeCommand, Option, split_arguments
-from stretch_sim_cal.ros.simulator_node import FactorMeter, Pace, simulation_setup
+from stretch_sim_cal.ros.simulator_node import Pace, real_time_factor, simulation_setup
 from stretch_sim_cal.ros.watchdog import Progress, Watchdog
 
 COUNT = Option("count", 10, "how many", minimum=1, maximum=100)
@@ -93,39 +93,22 @@ def test_a_node_that_ends_takes_its_actions_off_the_network(ros):
     assert server is not None  # not collected as garbage until here
 
 
-@pytest.fixture
-def wall():
-    """A clock that stands still unless it is set."""
-    return SimpleNamespace(time=100.0)
-
-
-@pytest.fixture
-def pace(wall):
-    return Pace(lambda: wall.time)
-
-
-def test_simulated_time_waits_for_the_wall(pace, wall):
+def test_simulated_time_waits_for_the_wall_and_lost_time_is_not_caught_up_in_a_burst():
+    wall = SimpleNamespace(time=100.0)
+    pace = Pace(lambda: wall.time)
     assert pace.wait(0.0, 2.0) == 0.0
     assert pace.wait(1.0, 2.0) == pytest.approx(0.5)
     wall.time += 0.5
     assert pace.wait(1.0, 2.0) == 0.0
     assert pace.wait(2.0, 10.0) == pytest.approx(0.1)  # a change of factor counts from then on
-
-
-def test_lost_time_is_not_caught_up_in_a_burst(pace, wall):
-    pace.wait(0.0, 1.0)
     wall.time += 30.0
-    assert pace.wait(0.1, 1.0) == 0.0
-    assert pace.wait(0.2, 1.0) == pytest.approx(0.1)
+    assert pace.wait(2.1, 10.0) == 0.0
+    assert pace.wait(3.1, 10.0) == pytest.approx(0.1)
 
 
-def test_the_factor_is_measured_over_all_and_since_the_last_look(wall):
-    meter = FactorMeter(now=lambda: wall.time)
-    wall.time += 10.0
-    assert meter.since_last_look(20.0) == pytest.approx(2.0)
-    wall.time += 10.0
-    assert meter.since_last_look(30.0) == pytest.approx(1.0)
-    assert meter.overall(30.0) == pytest.approx(1.5)
+def test_the_factor_is_simulated_per_wall_time():
+    assert real_time_factor((100.0, 20.0), (120.0, 50.0)) == pytest.approx(1.5)
+    assert real_time_factor((100.0, 20.0), (100.0, 20.0)) == 0.0
 
 
 def setup_of(*arguments):
@@ -178,69 +161,71 @@ def test_numbers_that_begin_with_a_minus_sign_need_no_equals_sign(joined, monkey
         assert parsed.lidar_right_error == error and parsed.seed == "3"
 
 
+SILENT = "no messages on /a"
+
+
 class Watched:
     """A watchdog of the topic /a, with the time (s) that it goes by, and what it says."""
 
     def __init__(self, timeout: float, simulated=None):
         self.now, self.said = 0.0, []
         self.watchdog = Watchdog(timeout, self.said.append, lambda: self.now, simulated)
-        self.watchdog.watch("no messages on /a", lambda: "no node publishes it")
+        self.watchdog.watch(SILENT, lambda: "no node publishes it")
 
-    def listen(self, seconds: float) -> None:
+    def listen(self, seconds: float) -> int:
+        """Let time pass, and return how often something was said so far."""
         for _ in range(round(seconds * 10)):
             self.now += 0.1
             self.watchdog.tick()
+        return len(self.said)
 
 
 def test_a_silence_is_said_once_and_ends_in_failure_with_its_cause():
     watched = Watched(60.0)
-    watched.listen(4.8)
-    assert not watched.said
+    assert not watched.listen(4.8)
     watched.listen(40.0)
-    assert watched.said == ["no messages on /a for 5 s: no node publishes it (giving up after 60 s)"]
-    with pytest.raises(RunFailure, match="no messages on /a for 60 s, giving up: no node publishes it"):
+    assert watched.said == [f"{SILENT} for 5 s: no node publishes it (giving up after 60 s)"]
+    with pytest.raises(RunFailure, match=f"{SILENT} for 60 s, giving up: no node publishes it"):
         watched.listen(20.0)
 
 
-def test_what_is_heard_or_forgotten_is_not_silent():
+def test_what_is_heard_or_forgotten_is_not_silent_nor_is_time_spent_computing():
     watched = Watched(6.0)
     watched.watchdog.watch("no messages on /b", str)
     watched.watchdog.forget("no messages on /b")
     for _ in range(10):
-        watched.listen(2.5)
-        watched.watchdog.seen("no messages on /a")
-    assert not watched.said
-
-
-def test_time_spent_computing_is_not_silence():
-    watched = Watched(10.0)
-    for _ in range(15):
+        assert not watched.listen(2.5)
+        watched.watchdog.seen(SILENT)
+    for _ in range(11):
         watched.now += 30.0
         watched.watchdog.tick()
     with pytest.raises(RunFailure):
-        watched.listen(10.0)
+        watched.listen(6.0)
 
 
-def test_a_slow_simulator_is_not_silent_and_one_that_stands_still_is():
+def test_within_a_shorter_time_only_its_own_silence_counts():
+    watched = Watched(60.0)
+    watched.listen(4.0)
+    with watched.watchdog.within(1.0):
+        watched.listen(0.8)
+        with pytest.raises(RunFailure, match="for 1 s"):
+            watched.listen(0.4)
+    watched.listen(59.0)
+
+
+def test_a_slow_simulator_is_not_silent_and_one_that_stands_still_or_has_not_begun_is():
     simulated = 0.0
     watched = Watched(60.0, lambda: simulated)
+    assert watched.listen(6.0) == 1  # before the simulator has said the time
+    watched.watchdog.seen(SILENT)
     for _ in range(600):  # a tenth of real time
         simulated += 0.01
-        watched.listen(0.1)
-        if simulated < 4.9:
-            assert not watched.said
-    assert len(watched.said) == 1  # 6 s of simulated time
-    watched.watchdog.seen("no messages on /a")
-    watched.listen(14.0)
-    assert len(watched.said) == 1
-    watched.listen(3.0)
-    assert len(watched.said) == 2
-
-
-def test_before_a_simulator_has_said_the_time_its_silence_counts():
-    watched = Watched(60.0, lambda: 0.0)
-    watched.listen(6.0)
-    assert len(watched.said) == 1
+        said = watched.listen(0.1)
+        assert simulated > 4.9 or said == 1
+    assert said == 2  # 6 s of simulated time
+    watched.watchdog.seen(SILENT)
+    assert watched.listen(14.0) == 2
+    assert watched.listen(3.0) == 3
 
 
 def test_progress_in_a_log_is_a_line_every_few_seconds():

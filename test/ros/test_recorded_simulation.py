@@ -79,6 +79,7 @@ def test_an_mcap_recording_is_what_mcap_doctor_asks_for(bag):
         every = list(stream.StreamReader(file, validate_crcs=True, emit_chunks=True).records)
         file.seek(0)
         strict = reader.make_reader(file, decoder_factories=[decoder], validate_crcs=True)
+        assert strict.get_header().profile == "ros2"
         summary = strict.get_summary()
         decoded = [(channel.topic, message.log_time) for _, channel, message, _ in strict.iter_decoded_messages()]
     assert isinstance(every[0], records.Header) and isinstance(every[-1], records.Footer)

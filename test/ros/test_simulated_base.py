@@ -14,7 +14,7 @@ from tf2_msgs.msg import TFMessage
 
 from stretch_sim_cal.ros.messages import time_message
 
-TRUTH = "/stretch_simulator/true_odometry"
+SAID, TRUTH = "wheel_odom", "stretch_simulator/true_odometry"
 
 
 def place(message):
@@ -28,15 +28,13 @@ def speed(message):
 
 
 @pytest.fixture(scope="module")
-def stretch(tmp_path_factory):
+def module_stretch(tmp_path_factory):
     """A client of a simulated Stretch, and a function that publishes a twist and returns true."""
     arguments = ("--world", "empty_hall", "--sensor", "jt128_sparse", "--seed", "3", "--real-time-factor", "1")
     with simulated_robot(tmp_path_factory.mktemp("base"), *arguments) as (_, client):
         publisher = client.node.create_publisher(Twist, "/cmd_vel", 1)
         client.spin_until(publisher.get_subscription_count, "/cmd_vel")
-        heard = {}
-        for topic in ("/wheel_odom", TRUTH):
-            client.node.create_subscription(Odometry, topic, lambda m, topic=topic: heard.update({topic: m}), 10)
+        heard = client.latest(**dict.fromkeys((SAID, TRUTH), Odometry))
         client.spin_until(lambda: len(heard) == 2, "odometry")
 
         def drive(x=0.0, y=0.0, turn=0.0):
@@ -48,8 +46,15 @@ def stretch(tmp_path_factory):
         yield client, heard, drive
 
 
+@pytest.fixture
+def stretch(module_stretch):
+    """The same, in a mode in which it drives."""
+    module_stretch[0].set_mode("navigation")
+    return module_stretch
+
+
 def stopped(client, heard):
-    client.spin_until(lambda: speed(heard["/wheel_odom"]) == 0.0, "rest")
+    client.spin_until(lambda: speed(heard[SAID]) == 0.0, "rest")
     now = heard[TRUTH].header.stamp.sec
     client.spin_until(lambda: heard[TRUTH].header.stamp.sec > now + 1, "a second")
     return place(heard[TRUTH])
@@ -66,24 +71,22 @@ def assert_rests(client, heard, drive, **twist):
 
 def test_it_drives_sideways_by_twists_and_rests_when_they_cease(stretch):
     client, heard, drive = stretch
-    client.set_mode("navigation")
-    before, truth = place(heard["/wheel_odom"]), place(heard[TRUTH])
-    client.spin_until(lambda: drive(y=0.2) and place(heard["/wheel_odom"])[1] > before[1] + 0.15, "its way")
+    before, truth = place(heard[SAID]), place(heard[TRUTH])
+    client.spin_until(lambda: drive(y=0.2) and place(heard[SAID])[1] > before[1] + 0.15, "its way")
     true_way = stopped(client, heard) - truth
-    way = place(heard["/wheel_odom"]) - before
+    way = place(heard[SAID]) - before
     assert abs(way[0]) < 1e-9 and abs(way[2]) < 1e-9
     # Odometry's scale is off by some percent, and wheels slip by some mm.
     assert true_way[1] == pytest.approx(way[1], abs=0.03) and true_way[1] != way[1]
-    assert heard["/wheel_odom"].header.frame_id == "wheel_odom"
-    assert heard["/wheel_odom"].child_frame_id == "base_footprint"
+    assert heard[SAID].header.frame_id == "wheel_odom"
+    assert heard[SAID].child_frame_id == "base_footprint"
     messages = client.take(TFMessage, "/tf", 3)  # not there, as the driver has it
     assert "wheel_odom" not in {each.header.frame_id for message in messages for each in message.transforms}
 
 
 def test_the_runstop_stops_it_and_it_does_not_drive_until_that_is_off(stretch):
     client, heard, drive = stretch
-    client.set_mode("navigation")
-    client.spin_until(lambda: drive(x=-0.2) and speed(heard["/wheel_odom"]) > 0.15, "its way")
+    client.spin_until(lambda: drive(x=-0.2) and speed(heard[SAID]) > 0.15, "its way")
     assert client.call(SetBool, "/runstop", data=True).success
     rest = assert_rests(client, heard, drive, x=-0.2)
     client.call(SetBool, "/runstop", data=False)
@@ -93,8 +96,7 @@ def test_the_runstop_stops_it_and_it_does_not_drive_until_that_is_off(stretch):
 
 def test_a_mode_without_driving_stops_it(stretch):
     client, heard, drive = stretch
-    client.set_mode("navigation")
-    client.spin_until(lambda: drive(turn=-0.3) and speed(heard["/wheel_odom"]) > 0.2, "its turn")
+    client.spin_until(lambda: drive(turn=-0.3) and speed(heard[SAID]) > 0.2, "its turn")
     client.set_mode("position")
     assert_rests(client, heard, drive, turn=-0.3)
 
@@ -117,7 +119,7 @@ def driven_by_stamps(folder):
         client.spin_until(lambda: heard and heard[-1].header.stamp.sec >= begin + 9, "the end of the way")
         transforms = [each for message in client.take(TFMessage, "/tf", 3) for each in message.transforms]
         assert ("odom", "base_footprint") in {(each.header.frame_id, each.child_frame_id) for each in transforms}
-        return place(client.take(Odometry, TRUTH)[0]), place(heard[-1])
+        return place(client.take(Odometry, f"/{TRUTH}")[0]), place(heard[-1])
 
 
 def test_stamped_twists_take_a_differential_base_to_the_same_place_again(tmp_path):

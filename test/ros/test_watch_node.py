@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 from made_results import true_calibration
-from node_process import PATIENCE
+from node_process import PATIENCE, SIMULATED_TIME
 from robot_client import robot_client
 
 from stretch_sim_cal.calibration.watch import History
@@ -17,7 +17,12 @@ diagnostic_msgs = pytest.importorskip("diagnostic_msgs.msg", reason="the environ
 DiagnosticArray, DiagnosticStatus = diagnostic_msgs.DiagnosticArray, diagnostic_msgs.DiagnosticStatus
 
 ROBOT = ("--world", "furnished_room", "--sensor", "jt128_sparse", "--seed", "4", "--real-time-factor", "1")
-LISTEN = ("--sensor", "jt128_sparse", "--ros-args", "-p", "use_sim_time:=true")
+
+
+def watch(graph, looks, *robot, **how):
+    """Run so many looks at a robot, by default the Stretch with the sensor of `ROBOT`."""
+    given = (*(robot or ROBOT[2:4]), "--period", "1", "--share", "1", "--looks", str(looks), *SIMULATED_TIME)
+    return graph.call("ros_watch_calibration", *given, **how)
 
 
 class HeardWatcher(watch_node.Watcher):
@@ -35,21 +40,15 @@ def level(message):
 
 
 def test_a_lidar_that_is_pushed_is_said_published_and_kept(graph, monkeypatch):
-    def watch(looks):
-        return graph.call("ros_watch_calibration", "--period", "1", "--share", "1", "--looks", str(looks), *LISTEN)
-
-    domain = graph.domain
     with graph.simulator(*ROBOT) as truth:
         true_calibration(load_truth(truth)).save(graph.calibration_file)
-        ended = watch(1)
-        assert ended.code == 0, ended.err
+        ended = watch(graph, 1, code=0)
         assert "valid; off by lidar to lidar, translation" in ended.out
-    with graph.simulator(*ROBOT, "--lidar-right-error=0,0,0,0.3,0,0"), robot_client(domain) as client:
+    with graph.simulator(*ROBOT, "--lidar-right-error=0,0,0,0.3,0,0"), robot_client(graph.domain) as client:
         heard = []
         client.node.create_subscription(DiagnosticArray, "/diagnostics", heard.append, 100)
         monkeypatch.setattr(watch_node, "Watcher", HeardWatcher)
-        ended = watch(2)
-        assert ended.code == 1, ended.err
+        ended = watch(graph, 2, code=1)
         client.spin_until(lambda: any(level(message) == DiagnosticStatus.ERROR for message in heard))
     assert "lidar to lidar, rotation has changed: 0." in ended.out and "continuing after 1 checks" in ended.err
     levels = {status.name: status.level for status in heard[-1].status}
@@ -57,9 +56,8 @@ def test_a_lidar_that_is_pushed_is_said_published_and_kept(graph, monkeypatch):
     assert levels["calibration: lidar to lidar, translation"] == DiagnosticStatus.OK
 
     (change,) = History(graph.calibration_file.with_name("calibration_watch.sqlite")).changes()
-    assert (
-        abs(np.degrees(change.value) - 0.3) < 5 * np.degrees(change.deviation) and np.degrees(change.deviation) < 0.03
-    )
+    value, deviation = np.degrees([change.value, change.deviation])
+    assert abs(value - 0.3) < 5 * deviation and deviation < 0.03
     assert "ros_calibrate_robot" in change.sentence
     picture = graph.folder / "history.png"
     ended = graph.call("stretch_sim_cal", "history", "--plot", str(picture), "--json")
@@ -69,13 +67,11 @@ def test_a_lidar_that_is_pushed_is_said_published_and_kept(graph, monkeypatch):
 
 
 def test_of_three_lidars_the_one_that_is_elsewhere_is_named(graph):
-    watching = ("--period", "1", "--share", "1", "--looks", "2", "--robot", "three_lidar_amr", "--sensor",
-                "os0_32_sparse", "--ros-args", "-p", "use_sim_time:=true")  # fmt: skip
     robot = ("--robot", "three_lidar_amr", "--world", "furnished_room", "--sensor", "os0_32_sparse", "--seed", "4")
     with graph.simulator(*robot, "--real-time-factor", "1") as truth:
         true = load_truth(truth)
         turned = true.to_left("mast") @ exp([0.0, 0.0, 0.0, 0.0, np.radians(1.5), 0.0])
         true_calibration(true, turned).save(graph.calibration_file)
-        ended = graph.call("ros_watch_calibration", *watching, code=1)
+        ended = watch(graph, 2, "--robot", "three_lidar_amr", "--sensor", "os0_32_sparse", code=1)
     assert "left to mast lidar, rotation has changed" in ended.out and "the mast lidar has moved" in ended.err
     assert "lidar to lidar, rotation has changed" not in ended.out
