@@ -240,11 +240,9 @@ class CalibrationFile:
         return self.updated({WHEELS: entry})
 
     def save(self, path: str | Path | None = None) -> Path | None:
-        """Write the file atomically and return the backup of the replaced one, None without one.
-
-        `path` defaults to the one it was loaded from. Raises `InputError` if it cannot be written, or if that file has
-        changed since it was loaded (`update` locks it meanwhile).
-        """
+        """Write the file atomically and return the backup of the replaced one, None without one. `path` defaults to the
+        one it was loaded from. Raises `InputError` if it cannot be written, or if that file has changed since it was
+        loaded (`update` locks it meanwhile)."""
         target = Path(path or self.path or default_path())
         with files.locked(target):
             same = self.as_read is not None and os.path.realpath(target) == os.path.realpath(str(self.path))
@@ -353,10 +351,8 @@ def floor_of(
     data: dict[str, Any], footprint: np.ndarray | None, path, contradictions: list[str]
 ) -> tuple[Plane | None, np.ndarray | None]:
     """Return the floor plane in base_link and base_footprint_from_base_link, each by the other if it is missing.
-
     Published files write d of `normal . p = d` beside the text `normal . p + distance = 0`, so the sign of an entry
-    without a `convention` is that of the transform.
-    """
+    without a `convention` is that of the transform."""
     of_transform = None if footprint is None else floor_of_footprint(footprint)
     if FLOOR not in data:
         return of_transform, footprint

@@ -121,11 +121,8 @@ class Agreement:
 def agreements(file: CalibrationFile) -> list[Agreement]:
     """Compare the lidars by the drive with those by the arm, for each lidar that a file has by both; none if the file
     lacks mounts, floor or wheels, or their covariances. base_link's origin is over the centre of rotation, its x along
-    the direction of driving, by REP 105.
-
-    The mounts' errors shift and turn the lidar in the plane. The file's floor is relative to the left lidar and moves
-    with it, so z, roll and pitch have the uncertainty of the clouds.
-    """
+    the direction of driving, by REP 105. The mounts' errors shift and turn the lidar in the plane. The file's floor is
+    relative to the left lidar and moves with it, so z, roll and pitch have the uncertainty of the clouds."""
     mounts, wheels = stored_mounts(file), stored_wheels(file)
     key = next((key for key in ENTRIES if key in file.entries), None)
     if mounts is None or wheels is None or file.floor_plane is None or file.entries[key].covariance is None:

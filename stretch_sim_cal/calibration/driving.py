@@ -28,6 +28,7 @@ from typing import Any
 
 import numpy as np
 
+from stretch_sim_cal.calibration import findings as checks
 from stretch_sim_cal.calibration.alignment.second_opinion import second_opinion
 from stretch_sim_cal.calibration.cloud_frames import covariance_of_frames, wrong_rotor_angles
 from stretch_sim_cal.calibration.clouds import DirectionCells, FrameIntake
@@ -43,15 +44,6 @@ from stretch_sim_cal.calibration.drive_problem import (
     ViewUnknowns,
 )
 from stretch_sim_cal.calibration.finding import Finding, when
-from stretch_sim_cal.calibration.findings import (
-    another_opinion,
-    distorted,
-    disturbance,
-    large_residuals,
-    model_findings,
-    movement,
-    unit_warnings,
-)
 from stretch_sim_cal.calibration.floor.cells import RADIUS
 from stretch_sim_cal.calibration.floor.findings import uncertain_floor
 from stretch_sim_cal.calibration.floor.support_method import JointFloor
@@ -401,7 +393,7 @@ class DrivenArray:
                 f"the views at station {number} agree with those of no earlier station",
                 "keep people out of view, stop at shorter distances, and drive where the wheels do not slip",
             ) for number in suspects
-        ] or movement(motion, float(disturbed.max()), last.num_used)  # fmt: skip
+        ] or checks.movement(motion, float(disturbed.max()), last.num_used)  # fmt: skip
         first = result.base_from_lidar[names[0]]
         far, near = [], []
         for name in names[1:]:
@@ -410,14 +402,18 @@ class DrivenArray:
             where = f"lidar {name} to {names[0]}" if count > 2 else ""
             refusals += [finding.at(where) if where else finding for finding in unobserved(directions)]
             described = inverse(self._described[0]) @ self._described[names.index(name)]
-            against = model_findings(described, between_two, (names[0], name))
+            against = checks.model_findings(described, between_two, (names[0], name))
             for kind, findings in zip((far, near), against, strict=True):
                 kind += findings
-        refusals = refusals or large_residuals(last.scale, result.rmse)
-        refusals = refusals or distorted(wrong_rotor_angles(poses, numbers_of_units, names)) or far
+        refusals = refusals or checks.large_residuals(last.scale, result.rmse)
+        refusals = refusals or checks.distorted(wrong_rotor_angles(poses, numbers_of_units, names)) or far
         refusals = refusals or self._opinions(last, covariance)
         warnings = list(dict.fromkeys(warning for each in self._stations for warning in each.intake.warnings()))
-        warnings += near + disturbance(float(moving.max())) + unit_warnings(numbers_of_units, self._sensors, names)
+        warnings += (
+            near
+            + checks.disturbance(float(moving.max()))
+            + checks.unit_warnings(numbers_of_units, self._sensors, names)
+        )
         return replace(result, refusals=list(dict.fromkeys(refusals)), warnings=list(dict.fromkeys(warnings)))
 
     def _opinions(self, last: RoomBlock, covariance: np.ndarray) -> list[Finding]:
@@ -425,7 +421,9 @@ class DrivenArray:
         findings, to_first = [], by_poses(np.eye(4), len(self._names) - 1)
         for number, change in enumerate(to_first.reshape(-1, 6, len(covariance)), start=1):
             if last.used_between((0, number)) >= ENOUGH:
-                findings += another_opinion(second_opinion(last.surface, (0, number)), change @ covariance @ change.T)
+                findings += checks.another_opinion(
+                    second_opinion(last.surface, (0, number)), change @ covariance @ change.T
+                )
         return findings
 
     def _wheels(self, drive: Drive, solution: Solution, unknowns: DrivenUnknowns, covariance: np.ndarray) -> Wheels:
@@ -444,9 +442,9 @@ class DrivenArray:
             known, drive.state.base_from_lidar[0], drive.scales, self._settings, drive.slip, motions(strafes)
         )
         directions, refusals = [], []
-        checks = list(zip(AXES, (LEVER, LEVER, YAW), self._settings.bounds.tolist(), strict=True))
+        limits = list(zip(AXES, (LEVER, LEVER, YAW), self._settings.bounds.tolist(), strict=True))
         for lidar, deviations in zip(self._names, wheels.deviations.tolist(), strict=True):
-            for number, ((axis, factor, unit), (against, code, remedy), bound) in enumerate(checks):
+            for number, ((axis, factor, unit), (against, code, remedy), bound) in enumerate(limits):
                 name, deviation = f"the {lidar} lidar's {axis} relative to the {against}", deviations[number]
                 directions.append(Direction(name, deviation, bound))
                 refusals += when(
@@ -462,7 +460,7 @@ class DrivenArray:
             f"the wheels slipped {drive.slip:.1f} times as much as expected",
             "clean the wheels, drive more slowly, or set the slip of this floor",
         )
-        beyond, _ = model_findings(self._described[0], drive.state.base_from_lidar[0], self._names[:2])
+        beyond, _ = checks.model_findings(self._described[0], drive.state.base_from_lidar[0], self._names[:2])
         refusals += [Finding(far.code, f"relative to the wheels {far.sentence}", far.remedy) for far in beyond]
         return replace(wheels, directions=directions, gain=gain, known=known, refusals=refusals, warnings=warnings)
 

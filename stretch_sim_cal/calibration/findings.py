@@ -86,10 +86,8 @@ SCAN_MOTION_IMPOSSIBLE = np.array([0.01, np.deg2rad(0.25)])
 
 def unit_warnings(numbers: Mapping[str, float], sensors: Sensors, names: Sequence[str] = SIDES) -> list[Finding]:
     """Return the lidars' errors, `numbers` by name and lidar as in a result's diagnostics, that are beyond their sensor
-    files, and the corrections that their drivers omit.
-
-    Their priors were widened (`Solver`), so neither the result nor its covariance depends on the file.
-    """
+    files, and the corrections that their drivers omit. Their priors were widened (`Solver`), so neither the result nor
+    its covariance depends on the file."""
     findings = [] if sensors is None else _uncorrected(numbers, names)
     findings += [
         Finding(

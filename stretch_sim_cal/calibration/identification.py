@@ -337,10 +337,8 @@ def _other_variances(residuals: RangeResiduals, quantisation: float, beam_diverg
 
 def noise_law(residuals: RangeResiduals, quantisation: float, sensor: Sensor) -> NoiseLaw:
     """Return the noise of a single range by residuals, without the parts of quantisation (m) and of the sensor's beam.
-
     Each squared residual is an estimate of the variance at its range, incidence and echo (iteratively reweighted, not
-    negative). Without enough weak echoes, their part is the sensor file's. Raises `InputError` for few returns.
-    """
+    negative). Without enough weak echoes, their part is the sensor file's. Raises `InputError` for few returns."""
     terms, values = _noise_terms(residuals), residuals.after
     if len(values) < MIN_RETURNS:
         raise InputError(

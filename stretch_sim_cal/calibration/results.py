@@ -15,13 +15,11 @@ from stretch_sim_cal.geometry.transforms import adjoint, inverse
 
 @dataclass(frozen=True)
 class AlignmentResult(Checked):
-    """The transform between the two lidars, with its covariance.
-
-    `right_to_left` (4, 4) maps points of the right lidar's frame into the left's. `covariance` (6, 6) is over the twist
-    (tx, ty, tz, rx, ry, rz) in m and rad with `true = exp(twist) @ right_to_left`, in the left frame. `rmse` (m) is the
-    root mean square distance between the two lidars' surfaces; `overlap` (0 to 1) the part of the right lidar's view
-    that the left one sees too. `observations`, if a method has them, are for later stages.
-    """
+    """The transform between the two lidars, with its covariance. `right_to_left` (4, 4) maps points of the right
+    lidar's frame into the left's. `covariance` (6, 6) is over the twist (tx, ty, tz, rx, ry, rz) in m and rad with
+    `true = exp(twist) @ right_to_left`, in the left frame. `rmse` (m) is the root mean square distance between the two
+    lidars' surfaces; `overlap` (0 to 1) the part of the right lidar's view that the left one sees too. `observations`,
+    if a method has them, are for later stages."""
 
     right_to_left: np.ndarray
     covariance: np.ndarray
@@ -40,12 +38,10 @@ class AlignmentResult(Checked):
 
 @dataclass(frozen=True)
 class Support:
-    """The floor around the robot that supports the plane.
-
-    `area` (m2); `gap` (rad) the widest angle around the robot without support and `gap_bearing` (rad) its middle;
-    `level_share` (0 to 1) the part of the floor around the robot that lies on the plane; `unevenness` (m) the standard
-    deviation of the supporting floor's shape, noise removed; `nearest` (m) its smallest distance from the robot.
-    """
+    """The floor around the robot that supports the plane. `area` (m2); `gap` (rad) the widest angle around the robot
+    without support and `gap_bearing` (rad) its middle; `level_share` (0 to 1) the part of the floor around the robot
+    that lies on the plane; `unevenness` (m) the standard deviation of the supporting floor's shape, noise removed;
+    `nearest` (m) its smallest distance from the robot."""
 
     area: float
     gap: float

@@ -84,8 +84,7 @@ class Verification:
 class Reestimate:
     """Alignment and floor estimated again from fresh clouds, or the reasons why they are not, `open_questions`. `file`
     is the stored calibration, with the floor that follows from the known errors of the lidars; if `same_lidars`, these
-    are known, and subtracted in both. `aligned` are the transforms to the left lidar by the name of the other one.
-    """
+    are known, and subtracted in both. `aligned` are the transforms to the left lidar by the name of the other one."""
 
     file: CalibrationFile
     same_lidars: bool
@@ -138,11 +137,8 @@ def verify(
     body: Mapping[str, Any] | None = None,
 ) -> Verification:  # fmt: skip
     """Compare the calibration in `file` with fresh clouds of all its lidars, each in its own frame; `sensor` is their
-    kind, `body` as of `body_settings`.
-
-    The floor is verified only if the lidars could be aligned; `base_from_left` and `nominal_footprint_from_base` (4,
-    4) are the description's. Raises `InputError` if the file has no alignment.
-    """
+    kind, `body` as of `body_settings`. The floor is verified only if the lidars could be aligned; `base_from_left` and
+    `nominal_footprint_from_base` (4, 4) are the description's. Raises `InputError` if the file has no alignment."""
     now = reestimate(file, clouds, base_from_left, nominal_footprint_from_base, sensor, body)
     drifts, parts = [], []
     for name, aligned in now.aligned.items():
@@ -161,10 +157,8 @@ def verify(
 
 def _covariance(now: Reestimate, key: str, fresh: np.ndarray) -> np.ndarray:
     """Return the covariance of a drift: that of the `fresh` result plus that of the stored one, which a published file
-    lacks.
-
-    A floor is compared with one that is seen from the same pose of the left lidar, whose uncertainty is excluded.
-    """
+    lacks. A floor is compared with one that is seen from the same pose of the left lidar, whose uncertainty is
+    excluded."""
     if now.same_lidars:
         return 2.0 * fresh
     entry = now.file.entries.get(key)

@@ -87,10 +87,8 @@ def _directions(columns: slice) -> np.ndarray:
 @dataclass(frozen=True)
 class Block:
     """Some `columns` of one vector of a measurement, lengths (m) or angles (rad), that are tested for a `shift`.
-
     `station` is the prior standard deviation of a station's effect; `remedy` is what to do after a change. `on_robot`:
-    whether it is a lidar against its returns from the robot.
-    """
+    whether it is a lidar against its returns from the robot."""
 
     name: str
     vector: str
@@ -138,13 +136,10 @@ Vectors = Mapping[str, tuple[np.ndarray, np.ndarray]]
 
 @dataclass(frozen=True)
 class Measurement:
-    """The `vectors` measured at `stamp` (s), at the station of that number.
-
-    `lidars` is the twist in the left lidar's frame; `floor` height, tilt about x, about y; `left` and `right` the twist
-    about the lidar's origin, in base_link's axes, from its stored pose to the one by its returns from the robot. Each
-    lidar beyond two has `lidars NAME` and `NAME`. `arm` names the arm pose, `refused` are the reasons why vectors are
-    missing.
-    """
+    """The `vectors` measured at `stamp` (s), at the station of that number. `lidars` is the twist in the left lidar's
+    frame; `floor` height, tilt about x, about y; `left` and `right` the twist about the lidar's origin, in base_link's
+    axes, from its stored pose to the one by its returns from the robot. Each lidar beyond two has `lidars NAME` and
+    `NAME`. `arm` names the arm pose, `refused` are the reasons why vectors are missing."""
 
     stamp: float
     station: int

@@ -85,11 +85,9 @@ def unmodelled_objects(
     sightings: Sequence[Sighting], poses: Sequence[Mapping[str, np.ndarray]], surfaces: Mapping[str, Surface],
     origins: np.ndarray, images: Callable[[], Sequence[Sequence[RangeImage]]],
 ) -> list[UnmodelledObject]:  # fmt: skip
-    """Return the unmodelled objects in the returns of all poses.
-
-    `poses` are footprint_from_link (4, 4) of the links that have `surfaces`, in the order of the sightings' link
-    numbers; `images` returns the range images of the lidars at `origins` (L, 3) in each pose, room included.
-    """
+    """Return the unmodelled objects in the returns of all poses. `poses` are footprint_from_link (4, 4) of the links
+    that have `surfaces`, in the order of the sightings' link numbers; `images` returns the range images of the lidars
+    at `origins` (L, 3) in each pose, room included."""
     links = list(surfaces)
     groups = rigid_groups(poses, links)
     names = {int(group): links[group] for group in np.unique(groups)}
@@ -190,11 +188,9 @@ def _support(
     extra: _Extra, local: np.ndarray, frames: Sequence[np.ndarray], origins: np.ndarray,
     images: Sequence[Sequence[RangeImage]],
 ) -> np.ndarray:  # fmt: skip
-    """Return for each extra return the share of poses with returns at its place, of those that could see it.
-
-    `local` (N, 3) are the returns in the frame at `frames` in each pose. A place is hidden if the return's lidar has
-    another return in front of it.
-    """
+    """Return for each extra return the share of poses with returns at its place, of those that could see it. `local`
+    (N, 3) are the returns in the frame at `frames` in each pose. A place is hidden if the return's lidar has another
+    return in front of it."""
     present, possible = np.zeros(len(local)), np.zeros(len(local))
     for number, (frame, views) in enumerate(zip(frames, images, strict=True)):
         there = local[extra.samples == number]
@@ -311,11 +307,9 @@ class PoseReturns:
 @dataclass(frozen=True)
 class BodyEvidence:
     """The result. `seen_from_model` (4, 4) moves the model, in base_footprint, to the pose in which the lidars see it.
-
     `payloads` are by name the link that carries them and their surface in its frame. Per pose: `returns` (K, 2) from
     the robot, smoothed, `outliers` (K, 2) that are not of the robot, and `misplaced`, the links whose pose is not the
-    model's.
-    """
+    model's."""
 
     seen_from_model: np.ndarray
     registration: seen.BodyRegistration | None
@@ -348,11 +342,9 @@ def gather_evidence(
     poses: Sequence[PoseReturns], surfaces: Mapping[str, Surface], lidars: np.ndarray,
     settings: seen.EvidenceSettings | None = None, smoothed_returns: int = 1500,
 ) -> BodyEvidence:  # fmt: skip
-    """Return the evidence in the returns of all poses of a robot whose links have `surfaces`.
-
-    `lidars` (L, 3) are the described positions of the lidars in base_footprint, in the order of the numbers in
-    `PoseReturns.lidars`. Of the robot's returns in a pose up to `smoothed_returns` go into `returns`.
-    """
+    """Return the evidence in the returns of all poses of a robot whose links have `surfaces`. `lidars` (L, 3) are the
+    described positions of the lidars in base_footprint, in the order of the numbers in `PoseReturns.lidars`. Of the
+    robot's returns in a pose up to `smoothed_returns` go into `returns`."""
     settings = settings or seen.EvidenceSettings()
     noise = settings.range_noise
     clouds, seen_by, stand_for = zip(*(_compared(pose, lidars, settings) for pose in poses), strict=True)

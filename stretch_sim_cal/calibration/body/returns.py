@@ -214,11 +214,9 @@ def register_returns(
     clouds: Sequence[np.ndarray], lidars: Sequence[np.ndarray], views: Sequence[RobotView], origins: np.ndarray,
     range_noise: float,
 ) -> BodyRegistration | None:  # fmt: skip
-    """Return the motion between model and returns, or None if too few returns are near the model.
-
-    `clouds` (N, 3) are in base_footprint, one per pose; `lidars` (N,) at `origins` (L, 3) are theirs, -1 if unknown;
-    `views` are the model in these poses.
-    """
+    """Return the motion between model and returns, or None if too few returns are near the model. `clouds` (N, 3) are
+    in base_footprint, one per pose; `lidars` (N,) at `origins` (L, 3) are theirs, -1 if unknown; `views` are the model
+    in these poses."""
     near = []
     for cloud, seen_by, view in zip(clouds, lidars, views, strict=True):
         some = downsampled(np.flatnonzero(nearest_range(cloud, origins) > OWN_HEAD), CANDIDATES)
@@ -293,14 +291,11 @@ class EvidenceSettings:
 
 @dataclass(frozen=True)
 class Sighting:
-    """The N returns of one pose, compared with the model.
-
-    `on_model`: returns that the model explains; `extra`: returns in front of the model, or beside it, by more than
-    `DISAGREEMENT`; `through`: returns from behind the model's surface. The rest is room. `links` are the numbers of the
-    links on the rays (of `extra` ones that miss the model, the nearest), -1 for none; `gaps` the distances (m) from the
-    model along the rays or, if these miss it, in space; inf if far. `directions` (N, 3) are those of the rays, `lidars`
-    (N,) are -1 if unknown.
-    """
+    """The N returns of one pose, compared with the model. `on_model`: returns that the model explains; `extra`: returns
+    in front of the model, or beside it, by more than `DISAGREEMENT`; `through`: returns from behind the model's
+    surface. The rest is room. `links` are the numbers of the links on the rays (of `extra` ones that miss the model,
+    the nearest), -1 for none; `gaps` the distances (m) from the model along the rays or, if these miss it, in space;
+    inf if far. `directions` (N, 3) are those of the rays, `lidars` (N,) are -1 if unknown."""
 
     points: np.ndarray
     on_model: np.ndarray
@@ -316,11 +311,9 @@ def compare(
     points: np.ndarray, lidars: np.ndarray, origins: np.ndarray, above_floor: np.ndarray, view: RobotView,
     on_links: Mapping[str, np.ndarray], footprint_from_link: Mapping[str, np.ndarray], range_noise: float,
 ) -> Sighting:  # fmt: skip
-    """Compare the returns (N, 3) of one pose, in the model's base_footprint, with the model.
-
-    `lidars` (N,) at `origins` (L, 3) are -1 if unknown; only returns `above_floor` (N,) may be extra: the others show
-    links that are seen through.
-    """
+    """Compare the returns (N, 3) of one pose, in the model's base_footprint, with the model. `lidars` (N,) at `origins`
+    (L, 3) are -1 if unknown; only returns `above_floor` (N,) may be extra: the others show links that are seen
+    through."""
     ahead, normals, links, directions = seen_ahead(view, points, lidars, origins)
     across = np.where(np.isfinite(ahead), ahead, 0.0) * np.abs((normals * directions).sum(axis=1))
     close = np.abs(ahead) < NEAR_RAY

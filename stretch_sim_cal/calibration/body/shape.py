@@ -36,17 +36,7 @@ from scipy.sparse import block_array, csr_array, eye_array, kron, vstack
 from stretch_sim_cal.calibration.body import FIT_METHODS
 from stretch_sim_cal.calibration.body.model import BodyShapeModel, interpolation
 from stretch_sim_cal.errors import InputError
-from stretch_sim_cal.geometry.enclosing import (
-    capsule_minima,
-    common_normals,
-    enclosing_algebraic_ellipse,
-    enclosing_axis_aligned_ellipse,
-    enclosing_capsule,
-    enclosing_circle,
-    enclosing_ellipse,
-    enclosing_polygon,
-    polygon_with_normals,
-)
+from stretch_sim_cal.geometry import enclosing
 from stretch_sim_cal.geometry.points import spanning_hull
 from stretch_sim_cal.geometry.shapes import Shape, TaperedCapsule, capsule_area, capsule_distance
 from stretch_sim_cal.robot.profile import RobotProfile, stretch_profile
@@ -301,11 +291,8 @@ DECIMALS = 7  # of a program's numbers, whose last bits depend on the processor
 
 def covering(evidence: EvidenceGrid, axes: Axes, shapes: list[Shape]) -> tuple[list[Shape], float, float]:
     """Return the shapes (row by row), changed so that interpolated ones enclose the hulls between them, and the largest
-    protrusion of the robot from interpolated shapes (m), before and after.
-
-    Verified halfway along all steps, and at least as closely as `SPACING`. Area is added at grid points that were not
-    asked for, if possible.
-    """
+    protrusion of the robot from interpolated shapes (m), before and after. Verified halfway along all steps, and at
+    least as closely as `SPACING`. Area is added at grid points that were not asked for, if possible."""
     grid = grid_points(axes)
     finer = tuple(_divided(values, most) for values, most in zip(axes, evidence.per_axis(SPACING), strict=True))
     between = [place for place in grid_points(finer) if place not in set(grid)]
@@ -357,12 +344,10 @@ def _weights(axes: Axes, places: Sequence[tuple[float, float]]) -> csr_array:
 
 
 class _Together:
-    """The smallest capsules of G grid points, and their constraints.
-
-    `weights` (P, G) interpolate them at P places with `hulls` (K, 2), the grid points first; `pairs` (E, 2) are
-    adjacent; `asked` (G,) are the requested points. A program's unknowns are the steps of the capsules' numbers (6 G),
-    and the violations of the constraints of each place, pair and requested capsule.
-    """
+    """The smallest capsules of G grid points, and their constraints. `weights` (P, G) interpolate them at P places with
+    `hulls` (K, 2), the grid points first; `pairs` (E, 2) are adjacent; `asked` (G,) are the requested points. A
+    program's unknowns are the steps of the capsules' numbers (6 G), and the violations of the constraints of each
+    place, pair and requested capsule."""
 
     def __init__(self, capsules, weights: csr_array, hulls: Sequence[np.ndarray], pairs: np.ndarray, asked: np.ndarray):
         self._numbers = np.array([capsule.vector for capsule in capsules])
@@ -471,19 +456,17 @@ def _picked(columns: np.ndarray, size: int) -> csr_array:
 
 
 ENCLOSING = {
-    "tapered_capsule": enclosing_capsule, "circle": enclosing_circle, "ellipse_opencv": enclosing_algebraic_ellipse,
-    "ellipse_min_enclosing": enclosing_ellipse, "ellipse_axis_aligned": enclosing_axis_aligned_ellipse,
+    "tapered_capsule": enclosing.enclosing_capsule, "circle": enclosing.enclosing_circle,
+    "ellipse_opencv": enclosing.enclosing_algebraic_ellipse, "ellipse_min_enclosing": enclosing.enclosing_ellipse,
+    "ellipse_axis_aligned": enclosing.enclosing_axis_aligned_ellipse,
 }  # fmt: skip
 FEW_STARTS = 1  # of the search for a capsule at an added grid point, besides the adjacent capsules
 
 
 @dataclass(frozen=True)
 class BodyShapeSettings:
-    """How a body shape is fitted.
-
-    `polygon_vertices` bounds those of a `convex_polygon`. Grid points are added, up to `max_grid_points`, where an
-    interpolated shape would have to be inflated by more than `refine_above` (m).
-    """
+    """How a body shape is fitted. `polygon_vertices` bounds those of a `convex_polygon`. Grid points are added, up to
+    `max_grid_points`, where an interpolated shape would have to be inflated by more than `refine_above` (m)."""
 
     method: str = "tapered_capsule"
     arm_dependent: bool = True
@@ -502,10 +485,8 @@ class BodyShapeSettings:
 @dataclass(frozen=True)
 class BodyShapeFit:
     """The model and, by sample, the evidence's protrusion (m, at most 1e-6 at grid points) and the shape's area.
-
     `protrusion_between` is the largest between grid points on the verified grid, before and after the shapes were
-    changed to enclose it; None if the outline between them is unknown.
-    """
+    changed to enclose it; None if the outline between them is unknown."""
 
     model: BodyShapeModel
     protrusions: np.ndarray
@@ -519,7 +500,7 @@ def enclosing_shape(points: np.ndarray, method: str = "tapered_capsule", polygon
     the algebraic fit to the outline, scaled to enclose. Raises `InputError` for an unknown method, and for points that
     span no area."""
     if method == "convex_polygon":
-        return enclosing_polygon(points, polygon_vertices)
+        return enclosing.enclosing_polygon(points, polygon_vertices)
     if method in ENCLOSING:
         return ENCLOSING[method](points)
     raise InputError(f"'{method}' is not a fit method; available: {', '.join(FIT_METHODS)}")
@@ -529,12 +510,10 @@ def fit_body_shape(
     samples: Sequence[PoseEvidence], settings: BodyShapeSettings | None = None, outlines_at: OutlinesAt | None = None,
     profile: RobotProfile | None = None,
 ) -> BodyShapeFit:  # fmt: skip
-    """Return the body shape that encloses the evidence of all samples.
-
-    Joints that the shape does not depend on (lift, pitch and roll; extension and yaw if switched off) are covered by
-    the union over the samples, and with `outlines_at` over the values between them. `profile` is by default the
-    Stretch's. Raises `InputError` with a grid point that has no evidence, or too little for a shape.
-    """
+    """Return the body shape that encloses the evidence of all samples. Joints that the shape does not depend on (lift,
+    pitch and roll; extension and yaw if switched off) are covered by the union over the samples, and with `outlines_at`
+    over the values between them. `profile` is by default the Stretch's. Raises `InputError` with a grid point that has
+    no evidence, or too little for a shape."""
     settings = settings or BodyShapeSettings()
     if not samples:
         raise InputError("no samples: a body shape needs one or more")
@@ -542,15 +521,17 @@ def fit_body_shape(
     asked_for = grid_points(grid.axes)
     normals = None
     if settings.method == "convex_polygon":
-        normals = common_normals([spanning_hull(hull) for hull in grid.hulls(asked_for)], settings.polygon_vertices)
+        normals = enclosing.common_normals(
+            [spanning_hull(hull) for hull in grid.hulls(asked_for)], settings.polygon_vertices
+        )
 
     def fit(place: tuple[float, float], hull: np.ndarray, neighbours: Sequence[Shape] = ()) -> list[Shape]:
         try:
             if normals is not None:
-                return [polygon_with_normals(hull, normals)]
+                return [enclosing.polygon_with_normals(hull, normals)]
             if settings.method == "tapered_capsule":
                 few = (FEW_STARTS,) if neighbours and place not in asked_for else ()
-                return capsule_minima(hull, neighbours, *few)
+                return enclosing.capsule_minima(hull, neighbours, *few)
             return [enclosing_shape(hull, settings.method, settings.polygon_vertices)]
         except InputError as error:
             raise InputError(f"{grid.described(place)}: {error}") from error

@@ -120,13 +120,11 @@ def patch_centres() -> np.ndarray:
 
 
 class CellSums:
-    """Sums over the rays of one lidar, cell by cell, against an assumed floor.
-
-    `hits`, `blocked` and `beyond` (cells,) count returns on the floor within the gate, in front of it, and behind it;
-    the hits are of so many `means`. `information` (cells, 3, 3) and `gradient` (cells, 3) are
-    the normal equations of the plane's increment; `range_squares` and `height_squares` (cells,) are sums of squared
-    residuals of the hits, along the ray and across the floor.
-    """
+    """Sums over the rays of one lidar, cell by cell, against an assumed floor. `hits`, `blocked` and `beyond` (cells,)
+    count returns on the floor within the gate, in front of it, and behind it; the hits are of so many `means`.
+    `information` (cells, 3, 3) and `gradient` (cells, 3) are the normal equations of the plane's increment;
+    `range_squares` and `height_squares` (cells,) are sums of squared residuals of the hits, along the ray and across
+    the floor."""
 
     def __init__(self, rays: FloorRays, floor: Plane, along_ray: float, across_surface: float):
         """`along_ray` is the standard deviation (m) of a range, `across_surface` that of the surface's roughness and

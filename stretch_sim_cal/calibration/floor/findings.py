@@ -92,11 +92,8 @@ def _widest_gap(bearings: np.ndarray) -> tuple[float, float]:
 
 def flatness(tiles: Tiles, floor: Plane, unevenness: float, settings: FloorSettings) -> tuple[float, str]:
     """Return the share of the floor within `FLATNESS_RADIUS` (of all floor, if there is none) that lies on the plane,
-    and in words the place farthest off it.
-
-    A tile lies on the plane if noise and the floor's unevenness (m) explain its height. Only level tiles within the
-    search height count: higher or lower ones are furniture or stairs.
-    """
+    and in words the place farthest off it. A tile lies on the plane if noise and the floor's unevenness (m) explain its
+    height. Only level tiles within the search height count: higher or lower ones are furniture or stairs."""
     distances = np.linalg.norm(tiles.centres[:, :2], axis=1)
     heights = floor.distance(tiles.centres)
     around = (distances < FLATNESS_RADIUS) & (np.abs(heights) < settings.search_height)

@@ -125,10 +125,8 @@ def robust_initialisation(
     heights: np.ndarray, noise: np.ndarray, slopes: np.ndarray, distances: np.ndarray
 ) -> tuple[np.ndarray, float] | None:
     """Return the increment (3,) to the plane that most patches lie on, and their scatter about it beyond noise (m).
-
     `heights` (P,), `noise` (P,) and `slopes` (P, 3) are as of `FloorFit`, `distances` (P,) from the robot. None if no
-    three patches span a plane.
-    """
+    three patches span a plane."""
     weights = np.maximum(np.exp(-(distances**2) / (2 * LTS_NEARNESS**2)), FAR_WEIGHT)
     scale = np.hypot(noise, 0.0003)  # m; closer agreement is not sought
     chances = np.sqrt(weights)  # a compromise: heavy patches, and patches that span the floor
@@ -188,11 +186,9 @@ class Step:
 def find_step(
     places: np.ndarray, heights: np.ndarray, noise: np.ndarray, slopes: np.ndarray, others: np.ndarray
 ) -> tuple[Step | None, float]:
-    """Return the step in the patches, or None, and the height (m) of a step that is not significant.
-
-    `places` (P, 2) are the patches', `heights` (P,) over a plane near the floor with standard deviations `noise` (P,),
-    `slopes` (P, 3) the derivatives by the plane's increment, `others` (P, K) those by other possible causes.
-    """
+    """Return the step in the patches, or None, and the height (m) of a step that is not significant. `places` (P, 2)
+    are the patches', `heights` (P,) over a plane near the floor with standard deviations `noise` (P,), `slopes` (P, 3)
+    the derivatives by the plane's increment, `others` (P, K) those by other possible causes."""
     near = np.abs(heights) < GATE + 3.0 * noise
     places, heights, slopes, others = places[near], heights[near], slopes[near], others[near]
     scale = 1.0 / np.hypot(noise[near], 0.0003)  # m; patches need not agree better

@@ -217,12 +217,10 @@ def calibrate_mounts(
     surfaces: Mapping[str, Surface], samples: Sequence[MountSample], nominal: Mapping[str, np.ndarray],
     alignment: Observations | None = None, settings: MountSettings = MountSettings(),
 ) -> MountsResult:  # fmt: skip
-    """Return the extrinsics of any number of lidars by their returns from the robot in several arm poses.
-
-    `surfaces` are the model's by link, in link frames; `nominal` the lidars' described poses by name, right to about 3
-    deg and 30 mm; `alignment` observations of the same lidars, in the same order, to each other, and of their errors
-    (unused for one lidar). With it a lidar need not see the robot. Raises `InputError` for samples without data.
-    """
+    """Return the extrinsics of any number of lidars by their returns from the robot in several arm poses. `surfaces`
+    are the model's by link, in link frames; `nominal` the lidars' described poses by name, right to about 3 deg and 30
+    mm; `alignment` observations of the same lidars, in the same order, to each other, and of their errors (unused for
+    one lidar). With it a lidar need not see the robot. Raises `InputError` for samples without data."""
     alignment = alignment if len(nominal) > 1 else None
     _check(surfaces, samples, nominal, alignment, settings)
     return _Mounts(surfaces, list(samples), dict(nominal), alignment, settings).solve()

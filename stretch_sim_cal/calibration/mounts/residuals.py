@@ -51,12 +51,10 @@ class LidarRays:
 
 @dataclass(frozen=True)
 class Matches:
-    """The M returns of one lidar in one sample whose rays meet the model.
-
-    `points` (M, 3) are in base_link, `hits` (M, 3) where their rays, from `origins` (M, 3), meet the model; `distances`
-    (M,) of the points from the plane there, positive in front of it; `normals` (M, 3), against the ray; `incidence`
-    (M,) the cosine between both; `links` (M,) indices of the model's links; `indices` (M,) of the returns.
-    """
+    """The M returns of one lidar in one sample whose rays meet the model. `points` (M, 3) are in base_link, `hits` (M,
+    3) where their rays, from `origins` (M, 3), meet the model; `distances` (M,) of the points from the plane there,
+    positive in front of it; `normals` (M, 3), against the ray; `incidence` (M,) the cosine between both; `links` (M,)
+    indices of the model's links; `indices` (M,) of the returns."""
 
     points: np.ndarray
     origins: np.ndarray
@@ -265,12 +263,9 @@ class RobotUnknowns:
         self, lidar: str, sample: PosedSample, matches: Matches
     ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
         """Yield for each link in sight the mask of its matches, the columns (C,) of the unknowns, and the jacobian (N,
-        C) of the distances.
-
-        The distance of a return from the plane of the surface on its ray is linear in all twists. The arms of the
-        rotations are those of the hits: the noise of the returns would correlate with the distances and bias the
-        rotations.
-        """
+        C) of the distances. The distance of a return from the plane of the surface on its ray is linear in all twists.
+        The arms of the rotations are those of the hits: the noise of the returns would correlate with the distances and
+        bias the rotations."""
         pose = sample.sample
         for index in np.unique(matches.links):
             link, chosen = self.links[index], matches.links == index

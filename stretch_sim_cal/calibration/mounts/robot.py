@@ -14,17 +14,10 @@ from typing import Any
 import numpy as np
 
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile
+from stretch_sim_cal.calibration.mounts import residuals
 from stretch_sim_cal.calibration.mounts.file import MOUNTS, floor_with_left_at, stored_mounts
 from stretch_sim_cal.calibration.mounts.findings import left_off
 from stretch_sim_cal.calibration.mounts.method import SEEN, calibrate_mounts, residuals_of
-from stretch_sim_cal.calibration.mounts.residuals import (
-    REACH,
-    LidarRays,
-    PosedSample,
-    RobotUnknowns,
-    noise_weights,
-    posed,
-)
 from stretch_sim_cal.calibration.mounts.result import MountSample, MountSettings, MountsResult, Residuals, at_lidar
 from stretch_sim_cal.calibration.observations import Observations, known_alignment
 from stretch_sim_cal.calibration.results import LidarPoses
@@ -208,7 +201,7 @@ def residuals_at(
             for sample in samples
         ]
     seen = {name: pose for name, pose in poses.items() if name in samples[0].clouds}
-    return residuals_of(posed(samples, robot.surfaces), seen, SEEN * MountSettings().range_noise)
+    return residuals_of(residuals.posed(samples, robot.surfaces), seen, SEEN * MountSettings().range_noise)
 
 
 @dataclass(frozen=True)
@@ -226,17 +219,17 @@ def pose_information(
     settings: MountSettings,
 ) -> np.ndarray:  # fmt: skip
     """Return the information (n, n) of `FRAMES` frames of the lidars in a pose."""
-    unknowns = RobotUnknowns(surfaces, settings, nominal, 1)
-    model = PosedSample(pose, surfaces, {}, 0)
+    unknowns = residuals.RobotUnknowns(surfaces, settings, nominal, 1)
+    model = residuals.PosedSample(pose, surfaces, {}, 0)
     elevations = np.linspace(LOWEST, HIGHEST, ELEVATIONS)
     grid = np.meshgrid(elevations, np.arange(AZIMUTHS) * 2 * np.pi / AZIMUTHS)
-    rays = LidarRays(directions(*(angles.ravel() for angles in grid)))  # fewer than a lidar's
+    rays = residuals.LidarRays(directions(*(angles.ravel() for angles in grid)))  # fewer than a lidar's
     information = np.zeros((unknowns.size, unknowns.size))
     readings = np.arange(unknowns.first_reading, unknowns.size)
     information[readings, readings] = 1.0 / unknowns.variances()[readings]
     for name, pose in nominal.items():
-        hits = model.match(rays, pose, REACH, GRAZING)
-        weights = noise_weights(hits, settings.range_noise) * (FRAMES * RAYS / len(rays))
+        hits = model.match(rays, pose, residuals.REACH, GRAZING)
+        weights = residuals.noise_weights(hits, settings.range_noise) * (FRAMES * RAYS / len(rays))
         for chosen, columns, jacobian in unknowns.rows(name, model, hits):
             information[np.ix_(columns, columns)] += jacobian.T @ (weights[chosen, None] * jacobian)
     return unknowns.readings_marginalised(information)
@@ -280,9 +273,7 @@ def calibrated_joints(
 ) -> list[JointOrigin]:
     """Return the description's joints with their calibrated origins, as far as the file has them: of the lidars by its
     extrinsics, without these of the left one as described and of the others by its alignment; and of base_footprint.
-
-    Raises `InputError` if a lidar is on no fixed joint, or the description has none for a floor without extrinsics.
-    """
+    Raises `InputError` if a lidar is on no fixed joint, or the description has none for a floor without extrinsics."""
     profile = profile or stretch_profile()
     mounts, by_mounts, joints = stored_mounts(calibration), {}, []
     footprint, base = calibration.footprint_from_base, base_origin(model, profile)
@@ -346,11 +337,9 @@ def lidar_links(model: RobotModel, profile: RobotProfile) -> dict[str, str]:
 
 
 class LeftMountCheck:
-    """The left-extrinsics check of an alignment run, by its first clouds.
-
-    The alignment does not determine the lidars' poses in base_link, and an error of the left one's moves floor and body
-    with it. The returns of a few clouds from the robot in one arm pose determine it to about 0.4 deg.
-    """
+    """The left-extrinsics check of an alignment run, by its first clouds. The alignment does not determine the lidars'
+    poses in base_link, and an error of the left one's moves floor and body with it. The returns of a few clouds from
+    the robot in one arm pose determine it to about 0.4 deg."""
 
     def __init__(self, sensor: Sensors = None, profile: RobotProfile | None = None) -> None:
         self._sensor = sensor
@@ -366,10 +355,8 @@ class LeftMountCheck:
         self, result: LidarPoses, description: str | None, joints: Mapping[str, float], file: CalibrationFile
     ) -> tuple[LidarPoses, str]:
         """Return `result`, with a warning if the left lidar is off, and why that could not be checked, or "".
-
         `description` is the text of the robot's URDF, `joints` the positions (m, rad) by the names of /joint_states. If
-        `file` has extrinsics, nothing is checked.
-        """
+        `file` has extrinsics, nothing is checked."""
         if not result.accepted or not self._seen or MOUNTS in file.data:
             return result, ""
         known = self._profile.named_positions(joints)
