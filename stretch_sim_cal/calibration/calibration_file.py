@@ -228,15 +228,11 @@ class CalibrationFile:
         _check_accepted(result, "lidar poses relative to the wheels")
         entry = {
             "data": {name: pose.tolist() for name, pose in result.footprint_from_lidar.items()},
-            "robot_id": str(robot_id),
-            "timestamp": datetime.datetime.now().isoformat(),
-            "fit_method": "driving",
-            "num_stations": len(result.stations),
-            "num_frames": int(num_frames),
+            "robot_id": str(robot_id), "timestamp": datetime.datetime.now().isoformat(), "fit_method": "driving",
+            "num_stations": len(result.stations), "num_frames": int(num_frames),
             "odometry": {name: float(value) for name, value in result.odometry.items()} | {"slip": float(result.slip)},
-            "covariance": result.covariance.tolist(),
-            "convention": WHEELS_CONVENTION,
-        }
+            "covariance": result.covariance.tolist(), "convention": WHEELS_CONVENTION,
+        }  # fmt: skip
         return self.updated({WHEELS: entry})
 
     def save(self, path: str | Path | None = None) -> Path | None:
@@ -488,18 +484,11 @@ def entry_for(
 ) -> dict[str, Any]:
     """Return the entry of a result with method, rmse, frames and covariance; `data` as by its `convention`."""
     return {
-        "data": data,
-        "robot_id": str(robot_id),
-        "timestamp": (timestamp or datetime.datetime.now()).isoformat(),
-        "fit_method": str(result.method),
-        "rmse": float(result.rmse),
-        "num_frames": int(result.num_frames),
-        "covariance": result.covariance.tolist(),
-        "convention": convention,
-    }
+        "data": data, "robot_id": str(robot_id), "timestamp": (timestamp or datetime.datetime.now()).isoformat(),
+        "fit_method": str(result.method), "rmse": float(result.rmse), "num_frames": int(result.num_frames),
+        "covariance": result.covariance.tolist(), "convention": convention,
+    }  # fmt: skip
 
 
 def plane_entry(plane: Plane) -> dict[str, Any]:
-    return {
-        "normal": plane.normal.tolist(), "distance": float(plane.offset), "description": PLANE_DESCRIPTION
-    }  # fmt: skip
+    return {"normal": plane.normal.tolist(), "distance": float(plane.offset), "description": PLANE_DESCRIPTION}

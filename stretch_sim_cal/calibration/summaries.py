@@ -68,9 +68,8 @@ def alignment_lines(result: AlignmentResult, numbers: dict) -> list[str]:
     """Return an alignment and its `alignment_numbers` as lines for the terminal."""
     base, places, further = numbers["right_in_base_link"], result.diagnostics.get("places", 1), numbers["further_place"]
     standing = f" from {places} standing places" if places > 1 else ""
-    agree = (
-        f"surfaces agree to {numbers['rmse_mm']:.2f} mm (rms)" if math.isfinite(result.rmse) else "no surface agrees"
-    )
+    agree = f"surfaces agree to {numbers['rmse_mm']:.2f} mm (rms)"
+    agree = agree if math.isfinite(result.rmse) else "no surface agrees"
     lines = [
         f"right lidar in the left lidar's frame ({result.method}, {result.num_frames} pairs of clouds{standing}):",
         f"  xyz  {listed(numbers['xyz'], 5)} m    standard deviation {listed(numbers['standard_deviation_mm'], 3)} mm",
@@ -184,22 +183,15 @@ def floor_numbers(result: FloorResult, nominal_footprint_from_base: np.ndarray) 
     nominal = floor_of_footprint(nominal_footprint_from_base)
     deviations = np.sqrt(np.diag(result.covariance))
     return {
-        "method": result.method,
-        "num_frames": result.num_frames,
-        "num_inliers": result.num_inliers,
-        "footprint_from_base": result.footprint_from_base,
-        "normal": normal,
-        "offset": result.plane.offset,
-        "height_mm": result.plane.offset * 1e3,
-        "height_standard_deviation_mm": deviations[0] * 1e3,
-        "tilt_deg": np.degrees([-normal[1], normal[0]]),
-        "tilt_standard_deviation_deg": np.degrees(deviations[1:]),
-        "higher_than_described_mm": (result.plane.offset - nominal.offset) * 1e3,
-        "rmse_mm": result.rmse * 1e3,
+        "method": result.method, "num_frames": result.num_frames, "num_inliers": result.num_inliers,
+        "footprint_from_base": result.footprint_from_base, "normal": normal, "offset": result.plane.offset,
+        "height_mm": result.plane.offset * 1e3, "height_standard_deviation_mm": deviations[0] * 1e3,
+        "tilt_deg": np.degrees([-normal[1], normal[0]]), "tilt_standard_deviation_deg": np.degrees(deviations[1:]),
+        "higher_than_described_mm": (result.plane.offset - nominal.offset) * 1e3, "rmse_mm": result.rmse * 1e3,
         "support_area_m2": result.support.area if result.support else None,
         "support_gap_deg": float(np.degrees(result.support.gap)) if result.support else None,
         "diagnostics": result.diagnostics,
-    }
+    }  # fmt: skip
 
 
 def floor_lines(result: FloorResult, numbers: dict) -> list[str]:

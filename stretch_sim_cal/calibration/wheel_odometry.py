@@ -284,8 +284,12 @@ class Wheels(Checked):
     def planar(self, name: str) -> tuple[np.ndarray, np.ndarray]:
         """Return x, y (m) and yaw (rad) of a lidar against the centre of rotation and the direction of driving, (3,),
         with their covariance (3, 3)."""
-        pose, number = self.footprint_from_lidar[name], list(self.footprint_from_lidar).index(name)
-        part = slice(6 * number, 6 * number + 6)
+        pose = self.footprint_from_lidar[name]
         at_lidar = about_origin(pose)[PLANAR]
         planar = np.array([pose[0, 3], pose[1, 3], np.arctan2(pose[1, 0], pose[0, 0])])
-        return planar, at_lidar @ self.covariance[part, part] @ at_lidar.T
+        return planar, at_lidar @ self.covariance_of(name) @ at_lidar.T
+
+    def covariance_of(self, name: str) -> np.ndarray:
+        """Return the covariance (6, 6) of one lidar's pose."""
+        start = 6 * list(self.footprint_from_lidar).index(name)
+        return self.covariance[start : start + 6, start : start + 6]

@@ -102,8 +102,7 @@ class FloorRays:
 
 def cells_of(aims: np.ndarray) -> np.ndarray:
     """Return the cell (N,) of each aim (N, 2) within the radius."""
-    columns = np.floor((aims + HALF_WIDTH) / CELL_SIZE).astype(np.int64)
-    columns = np.clip(columns, 0, CELLS_PER_SIDE - 1)
+    columns = np.clip(np.floor((aims + HALF_WIDTH) / CELL_SIZE).astype(np.int64), 0, CELLS_PER_SIDE - 1)
     return columns[:, 0] * CELLS_PER_SIDE + columns[:, 1]
 
 
@@ -170,9 +169,9 @@ class CellSums:
         """Return the cells (cells,) with hits that have no object in them or within the margin around."""
         total = self.hits + self.blocked + self.beyond
         occupied = (self.blocked > BLOCKED_SHARE * total) | (self.beyond > BEYOND_SHARE * total)
-        reach = int(np.ceil(OCCUPIED_MARGIN / CELL_SIZE))
-        square = np.ones((2 * reach + 1, 2 * reach + 1), bool)
-        near_occupied = ndimage.binary_dilation(occupied.reshape(CELLS_PER_SIDE, CELLS_PER_SIDE), square).ravel()
+        width = 2 * int(np.ceil(OCCUPIED_MARGIN / CELL_SIZE)) + 1
+        on_grid = occupied.reshape(CELLS_PER_SIDE, CELLS_PER_SIDE)
+        near_occupied = ndimage.binary_dilation(on_grid, np.ones((width, width), bool)).ravel()
         return (self.hits > 0) & ~near_occupied
 
 

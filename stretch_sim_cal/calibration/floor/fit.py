@@ -253,15 +253,13 @@ CORE = 0.5  # weight of patches that a curvature is fitted to: an edge to anothe
 def fit_floor(lidars: Sequence[cells.CellSums], refine: bool = True) -> "FloorFit | None":
     """Fit the floor to all cells, without `refine` a plane without steps and curvature; None for too little floor."""
     fit = FloorFit(lidars)
-    if not (fit.initialise() and fit.converge()):
-        return None
-    if refine and fit.exclude_beyond_step() and not (fit.initialise() and fit.converge()):
-        return None
-    if refine and fit.is_curved():
+    enough = fit.initialise() and fit.converge()
+    if enough and refine and fit.exclude_beyond_step():
+        enough = fit.initialise() and fit.converge()
+    if enough and refine and fit.is_curved():
         fit.allow(LIKELY_CURVATURE)
-        if not fit.converge():
-            return None
-    return fit.finished()
+        enough = fit.converge()
+    return fit.finished() if enough else None
 
 
 class FloorFit:
@@ -476,8 +474,9 @@ def find_floor(rays: Sequence[cells.FloorRays], settings: FloorSettings) -> Foun
         if fit is None:
             return None
         floor = incremented(floor, fit.increment)
-    squares = sum(float(part.range_squares[used].sum()) for part, used in zip(sums, fit.used, strict=True))
-    means = sum(float(part.means[used].sum()) for part, used in zip(sums, fit.used, strict=True))
+    of_lidars = list(zip(sums, fit.used, strict=True))
+    squares = sum(float(part.range_squares[used].sum()) for part, used in of_lidars)
+    means = sum(float(part.means[used].sum()) for part, used in of_lidars)
     range_noise = max(float(np.sqrt(squares / means)), LEAST_NOISE)
     sums = [cells.CellSums(part, floor, range_noise, SURFACE_NOISE) for part in rays]
     fit = fit_floor(sums)

@@ -67,10 +67,8 @@ class JointFloor:
         self._masks = self.settings
         if self.settings.body is not None:
             self._masks = replace(self.settings, body=apply(self._footprint_from_base, self.settings.body))
-        self._poses = tuple(
-            self._footprint_from_base @ check_rigid(pose, f"base_from_{name}")
-            for name, pose in zip(names, base_from_lidar, strict=True)
-        )
+        poses = (check_rigid(pose, f"base_from_{name}") for name, pose in zip(names, base_from_lidar, strict=True))
+        self._poses = tuple(self._footprint_from_base @ pose for pose in poses)
         self._alignment = self.settings.observations or self._usual_alignment()
         self._intake = FrameIntake(names)
         self._seen = tuple(map(DirectionCells, by_lidar(self.settings.sensor, len(names))))
@@ -120,7 +118,7 @@ class JointFloor:
         given = solver.solve(self._prior_equations(state, unknowns), state)
         for slack, grids, on_floor in PASSES:
             if on_floor:
-                search = self._search(lidars, state)
+                search = find_floor(self._rays(lidars, state), self.settings)
                 if search is None:
                     return self._refused(lidars, state)
                 fit, trust = search.fit, _trust(search)
@@ -135,7 +133,7 @@ class JointFloor:
             state = unknowns.moved(state, solution.change)
             state = state if on_floor else solver.with_fixed_shares(state, solution)
         # The checks use the floor after correction of the estimated errors.
-        search = self._search(lidars, state)
+        search = find_floor(self._rays(lidars, state), self.settings)
         if search is None:
             return self._refused(lidars, state)
         self.state, self.solution = state, solution
@@ -147,7 +145,6 @@ class JointFloor:
         return self._result(lidars, unknowns, state, solution, search, disagreements)
 
     def _prior_equations(self, state: State, unknowns: Unknowns) -> NormalEquations:
-        """Return the equations of the alignment; none for one lidar."""
         if self._alignment is None:
             return NormalEquations.empty(unknowns.size)
         return self._alignment.equations_at(state, unknowns)
@@ -155,9 +152,8 @@ class JointFloor:
     def _worth_keeping(self, lidars: Sequence[Lidar], state: State) -> tuple[Lidar, ...]:
         """Return the lidars with the cells that two lidars see, without the robot's, and those near the floor."""
         kept, poses = [], state.base_from_lidar
-        views = [
-            View(without_body(lidar.surface, pose, self._masks)) for lidar, pose in zip(lidars, poses, strict=True)
-        ]
+        masked = [without_body(lidar.surface, pose, self._masks) for lidar, pose in zip(lidars, poses, strict=True)]
+        views = list(map(View, masked))
         shared = confirmed_by_another(views, poses, itertools.combinations(range(len(lidars)), 2))
         for lidar, view, pose, confirmed in zip(lidars, views, poses, shared, strict=True):
             heights = apply(pose, view.surface.points)[:, 2]
@@ -178,17 +174,13 @@ class JointFloor:
             return np.zeros(len(points), dtype=bool)
         return on_body(apply(footprint_from_lidar, points), self._masks.body)
 
-    def _search(self, lidars: Sequence[Lidar], state: State) -> FoundFloor | None:
-        return find_floor(self._rays(lidars, state), self.settings)
-
     def _motion(self, lidars: Sequence[Lidar], state: State, search: FoundFloor) -> tuple[int, float, float] | None:
         """Return the `floor_motion` between the blocks of time."""
         surfaces = [lidar.corrected(values) for lidar, values in zip(lidars, state.units, strict=True)]
         blocks = max(surface.block_counts.shape[1] for surface in surfaces)
         information, gradient = np.zeros((blocks, 3, 3)), np.zeros((blocks, 3))
-        for surface, sums, used, pose in zip(
-            surfaces, search.sums, search.fit.used, state.base_from_lidar, strict=True
-        ):
+        of_lidars = zip(surfaces, search.sums, search.fit.used, state.base_from_lidar, strict=True)
+        for surface, sums, used, pose in of_lidars:
             on_robot = self._on_robot(surface.points, pose)
             for block in range(surface.block_counts.shape[1]):
                 of_block = surface.block_points[:, block], surface.block_counts[:, block]
@@ -213,19 +205,15 @@ class JointFloor:
         findings = checks.Findings(self._intake.warnings())
         checks.check_support(findings, support, worst_place, covariance, self.settings)
         if not within_search(floor, self.settings):
-            findings.refuse(
-                "floor_far_from_description",
-                "the floor lies beyond the search limits of the description's base_footprint",
-                "check the description's base_footprint",
-            )
+            sentence = "the floor lies beyond the search limits of the description's base_footprint"
+            findings.refuse("floor_far_from_description", sentence, "check the description's base_footprint")
         checks.check_shape(findings, fit)
         for name, disagreement in disagreements.items():
             checks.check_disagreement(findings, disagreement, name, self._names[0])
         checks.check_motion(findings, self._motion(lidars, state, search), self._intake.num_frames)
-        hits, squares = (
-            sum(float(values[used].sum()) for values, used in zip(arrays, fit.used, strict=True))
-            for arrays in ([sums.hits for sums in search.sums], [sums.height_squares for sums in search.sums])
-        )
+        of_lidars = list(zip(search.sums, fit.used, strict=True))
+        hits = sum(float(sums.hits[used].sum()) for sums, used in of_lidars)
+        squares = sum(float(sums.height_squares[used].sum()) for sums, used in of_lidars)
         warnings = findings.warnings + unit_warnings(numbers, self.settings.sensor, self._names)
         return FloorResult(
             planes.footprint_from_base(plane), plane, covariance, float(np.sqrt(squares / max(hits, 1.0))),
@@ -247,11 +235,10 @@ class JointFloor:
         seen = block.floor_gap(lidar)
         if seen is None:
             return None
-        # The estimate has moved both lidars by their errors.
-        other, first = (
-            state.floor.moved(self._poses[number] @ inverse(state.base_from_lidar[number])) for number in (lidar, 0)
-        )
         increment, covariance = seen
+        # The estimate has moved both lidars by their errors.
+        back = [self._poses[number] @ inverse(state.base_from_lidar[number]) for number in (lidar, 0)]
+        other, first = map(state.floor.moved, back)
         # Points that ought to be moved by (t, w) show a floor that is off by t_z, -w_x, -w_y.
         by_poses = np.zeros((3, len(aligned)))
         for number, sign in ((lidar, 1.0), (0, -1.0)):
@@ -263,10 +250,8 @@ class JointFloor:
     def _refused(self, lidars: Sequence[Lidar], state: State) -> FloorResult:
         rays = self._rays(lidars, state)
         if any(map(len, rays)) or not any(len(lidar.surface.points) for lidar in lidars):
-            sentence = (
-                f"no floor within {self.settings.search_height * 1e3:g} mm and "
-                f"{np.degrees(self.settings.search_tilt):g} deg of where the description has base_footprint"
-            )
+            limits = f"{self.settings.search_height * 1e3:g} mm and {np.degrees(self.settings.search_tilt):g} deg"
+            sentence = f"no floor within {limits} of where the description has base_footprint"
             if (surface := nearest_plane(rays, self.settings)) is not None:
                 side = "lower" if surface.offset > 0 else "higher"
                 tilt = np.degrees(np.arctan2(np.linalg.norm(surface.normal[:2]), surface.normal[2]))
@@ -275,10 +260,8 @@ class JointFloor:
             remedy = "clear the floor, or check description and alignment"
         else:
             steepness = np.degrees(np.arcsin(floor_cells.MIN_INCIDENCE_COSINE))
-            sentence = (
-                f"no lidar sees the floor: none has a return along a ray that meets it within "
-                f"{floor_cells.RADIUS:g} m of the robot, {steepness:.0f} deg or more from flat"
-            )
+            where = f"within {floor_cells.RADIUS:g} m of the robot, {steepness:.0f} deg or more from flat"
+            sentence = f"no lidar sees the floor: none has a return along a ray that meets it {where}"
             remedy = "mount a lidar so that it looks down; lidar to lidar does not need the floor"
         return FloorResult(
             self._footprint_from_base, planes.floor_of_footprint(self._footprint_from_base), np.diag([np.inf] * 3),

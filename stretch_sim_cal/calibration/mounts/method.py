@@ -40,7 +40,7 @@ from stretch_sim_cal.calibration.mounts.result import (
     Residuals,
     at_lidar,
 )
-from stretch_sim_cal.calibration.normal_equations import NormalEquations
+from stretch_sim_cal.calibration.normal_equations import NormalEquations, columns_of
 from stretch_sim_cal.calibration.observability import directions
 from stretch_sim_cal.calibration.observations import Observations
 from stretch_sim_cal.calibration.problem import Priors, State
@@ -81,8 +81,6 @@ FIRST_POSITION, FIRST_ANGLE = 0.015, np.deg2rad(0.5)  # m, rad: an optical centr
 MIN_POINTS = 500  # of each lidar
 
 Poses = dict[str, np.ndarray]
-
-
 Seen = list[tuple[str, PosedSample, LidarRays]]
 """Some returns of each lidar, by name, in each sample."""
 
@@ -112,14 +110,12 @@ def _starts(nominal: Poses, alignment: Observations | None) -> list[Poses]:
         bodies = [{name: first @ pose for name, pose in to_first.items()} for first in firsts]
     starts, first = list(bodies), next(iter(nominal))
     for axis, sign in itertools.product(range(3), (-1.0, 1.0)):
-        turn = np.zeros(6)
-        turn[3 + axis] = sign * START_ANGLE
-        # Aligned lidars turn as one body, about the first one.
-        about = {name: bodies[0][name if alignment is None else first] for name in nominal}
-        starts.append({
-            name: exp(adjoint(from_xyz_rpy(about[name][:3, 3])) @ turn) @ pose
-            for name, pose in bodies[0].items()
-        })  # fmt: skip
+        turn, start = sign * START_ANGLE * np.eye(6)[3 + axis], {}
+        for name, pose in bodies[0].items():
+            # Aligned lidars turn as one body, about the first one.
+            about = bodies[0][name if alignment is None else first]
+            start[name] = exp(adjoint(from_xyz_rpy(about[:3, 3])) @ turn) @ pose
+        starts.append(start)
     return starts
 
 
@@ -185,10 +181,8 @@ def link_residuals(
     residuals = []
     for index in np.flatnonzero(seen):
         parts = [(unknowns.of_link(index), errors.origin_scale), (unknowns.of_mesh(index), errors.mesh_scale)]
-        sigmas = max(
-            float(np.abs(errors.solution[part] / priors[part]).max()) / max(scale, 1.0) for part, scale in parts
-        )
-        motion = sum(errors.solution[part] for part, _ in parts)
+        shares = [np.abs(errors.solution[part] / priors[part]).max() / max(scale, 1.0) for part, scale in parts]
+        motion, sigmas = sum(errors.solution[part] for part, _ in parts), float(max(shares))
         released = index in errors.released
         residuals.append(LinkResidual(unknowns.links[index], motion, sigmas, int(seen[index]), released))
     return sorted(residuals, key=lambda residual: -residual.sigmas)
@@ -232,23 +226,18 @@ def _check(surfaces, samples, nominal, alignment, settings) -> None:
     if alignment is not None and alignment.names != tuple(nominal):
         raise InputError(f"mounts: the alignment is of {', '.join(alignment.names)}, not of {', '.join(nominal)}")
     for sample in samples:
-        for name in nominal:
-            cloud = sample.clouds.get(name)
-            if cloud is None or np.ndim(cloud) != 2 or cloud.shape[1] not in (3, 5) or not len(cloud):
-                raise InputError(
-                    f"mounts: {sample.name}: has no {name} cloud in its lidar's own frame; collect it again"
-                )
-        missing = [link for link in surfaces if link not in sample.base_from_link]
-        if missing:
-            raise InputError(f"mounts: {sample.name}: has no pose of {missing[0]}")
-        unmoved = [joint for joint in settings.joint_offsets if joint not in sample.joint_motions]
-        if unmoved:
-            raise InputError(f"mounts: {sample.name}: has no motions of {unmoved[0]}")
+        faults = [
+            f"{name} cloud in its lidar's own frame; collect it again" for name in nominal
+            if (cloud := sample.clouds.get(name)) is None or np.ndim(cloud) != 2 or cloud.shape[1] not in (3, 5)
+            or not len(cloud)
+        ]  # fmt: skip
+        faults += [f"pose of {link}" for link in surfaces if link not in sample.base_from_link]
+        faults += [f"motions of {joint}" for joint in settings.joint_offsets if joint not in sample.joint_motions]
+        if faults:
+            raise InputError(f"mounts: {sample.name}: has no {faults[0]}")
 
 
-def cloud_readers(
-    sensors: Sensors, samples: Sequence[MountSample], lidars: Sequence[str]
-) -> dict[str, CloudReader]:  # fmt: skip
+def cloud_readers(sensors: Sensors, samples: Sequence[MountSample], lidars: Sequence[str]) -> dict[str, CloudReader]:
     """Return the readers of clouds by lidar; all lidars share one if they are of one kind."""
     clouds = {name: [sample.clouds[name] for sample in samples] for name in lidars}
     if not isinstance(sensors, tuple):
@@ -287,8 +276,8 @@ class _Mounts:
         alignment = self.alignment
         if alignment is not None:  # inflated by errors of the lidars that the search does not subtract
             off_centre = any(np.any(model.optical_centre) for model in self.unknowns.models)
-            loose = off_centre and not alignment.knows_units
-            alignment = alignment.of_the_transform(*((FIRST_POSITION, FIRST_ANGLE) if loose else ()))
+            inflation = (FIRST_POSITION, FIRST_ANGLE) if off_centre and not alignment.knows_units else ()
+            alignment = alignment.of_the_transform(*inflation)
         poses, costs = search(self.models, self.nominal, alignment, self.settings, self.readers, self.state.units)
         self.state = replace(self.state, base_from_lidar=tuple(poses.values()))
         clouds: dict[tuple[str, int], Returns] = {}
@@ -344,9 +333,7 @@ class _Mounts:
             matches = matches.chosen(model.inside(matches, EDGE_ANGLES[min(step, 1)], MARGIN))
             matches = matches.chosen(model.unambiguous(matches))
             distances = self.robot.residuals(name, model, matches, self.links)
-            fits = np.ones(len(distances), dtype=bool)
-            if step > 0:
-                fits = consistent(matches, distances, model, self.robot)
+            fits = consistent(matches, distances, model, self.robot) if step > 0 else np.full(len(distances), True)
             kept[name, index], residuals[name, index] = matches.chosen(fits), distances[fits]
         return kept, residuals
 
@@ -364,7 +351,6 @@ class _Mounts:
         return noise, {key: noise * ratio for key, ratio in relative.items()}
 
     def _equations(self, clouds, matches, residuals, noises, inflated: bool) -> Marginalised:
-        """Return the normal equations of returns, alignment and priors, with the lidars' errors marginalised."""
         equations = NormalEquations.empty(self.unknowns.size)
         for key, part in matches.items():
             (name, index), noise = key, noises[key]
@@ -375,8 +361,7 @@ class _Mounts:
             )  # fmt: skip
         if self.alignment is not None:
             equations = equations.plus(self.alignment.equations_at(self.state, self.unknowns))
-        others = np.arange(self.unknowns.others.start, self.unknowns.others.stop)
-        first = self.robot.first_link
+        others, first = columns_of(self.unknowns.others), self.robot.first_link
         precisions = 1.0 / self.robot.variances()[first:]
         equations.information[others, others] += precisions
         equations.gradient[others] -= precisions * self.joints[first:]
@@ -398,9 +383,7 @@ class _Mounts:
     def _offsets(self, errors: np.ndarray) -> list[dict[str, float]]:
         return [self.robot.offsets(errors, number, sample) for number, sample in enumerate(self.samples)]
 
-    def _result(
-        self, costs: list[float], matches, residuals, noise, equations, errors, of_scalars, converged
-    ) -> MountsResult:
+    def _result(self, costs, matches, residuals, noise, equations, errors, of_scalars, converged) -> MountsResult:
         settings, robot, poses = self.settings, self.robot, self.poses
         by_link = link_residuals(robot, matches, errors)
         counts = {name: sum(len(m.indices) for (of, _), m in matches.items() if of == name) for name in poses}
@@ -455,7 +438,6 @@ def joint_offsets(
         if unknowns.settings.offsets_asked_for or np.any(np.abs([value, scale]) >= MISPLACED * expected / 2):
             turns = any(np.any(np.abs(twist[3:]) > TURNS) for twist in samples[0].joint_motions[joint].values())
             separable = bool(of_value < SEPARABLE * priors[columns[0]])
-            offsets.append(
-                JointOffset(joint, float(value), float(of_value), separable, turns, float(scale), float(of_scale))
-            )
+            numbers = float(value), float(of_value), separable, turns, float(scale), float(of_scale)
+            offsets.append(JointOffset(joint, *numbers))
     return offsets

@@ -202,8 +202,7 @@ class RobotUnknowns:
         self.reading_sizes, self.scale_size = np.ones(len(self.joints)), 1.0
 
     def of_lidar(self, name: str) -> slice:
-        first = 6 * self.lidars.index(name)
-        return slice(first, first + 6)
+        return slice(6 * self.lidars.index(name), 6 * self.lidars.index(name) + 6)
 
     def of_link(self, index: int) -> slice:
         return slice(self.first_link + 6 * index, self.first_link + 6 * index + 6)
@@ -269,9 +268,8 @@ class RobotUnknowns:
         pose = sample.sample
         for index in np.unique(matches.links):
             link, chosen = self.links[index], matches.links == index
-            normals = matches.normals[chosen]
             # Of the returns, in base_link; the surface's has the opposite sign.
-            of_lidar = by_twist(matches.hits[chosen], normals)
+            of_lidar = by_twist(matches.hits[chosen], matches.normals[chosen])
             surface = sample.base_from_link[link] @ from_xyz_rpy(self.centres[link])
             columns = [columns_of(self.of_lidar(lidar)), columns_of(self.of_mesh(index))]
             parts = [of_lidar, -of_lidar @ adjoint(surface)]
@@ -288,8 +286,7 @@ class RobotUnknowns:
             yield chosen, np.concatenate(columns), np.hstack(parts)
 
     def residuals(self, lidar: str, sample: PosedSample, matches: Matches, expected: np.ndarray) -> np.ndarray:
-        """Return the residuals (M,) of the distances with the twists `expected` (n,) of links, for the rejection of
-        outliers."""
+        """Return the residuals (M,) of the distances with the twists `expected` (n,) of links."""
         residuals = np.array(matches.distances)
         if np.any(expected):
             for chosen, columns, jacobian in self.rows(lidar, sample, matches):
@@ -344,8 +341,7 @@ class CloudReader:
 
     def __init__(self, sensor: Sensor | None, clouds: Sequence[np.ndarray], noise: float | None = None):
         """`clouds` are all to be converted; `noise` (m) is the unit of `relative_noise`, by default the sensor's."""
-        self._grid = None
-        self._relative_noise = None if sensor is None else sensor.relative_noise
+        self._grid, self._relative_noise = None, None if sensor is None else sensor.relative_noise
         self._times = 1.0 if sensor is None or not noise else sensor.range_noise / noise
         if sensor is not None and all(cloud.shape[1] > RING for cloud in clouds):
             self.model = sensor.error_model()
@@ -355,9 +351,8 @@ class CloudReader:
             self._channel = np.zeros(len(self._grid.elevations), dtype=np.int64)
             self._channel[rows] = np.arange(len(rows))
             self.model = model_of_rows(sensor, self._grid.elevations[rows])
-        for first in clouds[:1]:
-            seen = self.returns(first)
-            self.model = replace(self.model, scan_begin=scan_begin(seen.rotor, seen.channel))
+        for first in map(self.returns, clouds[:1]):
+            self.model = replace(self.model, scan_begin=scan_begin(first.rotor, first.channel))
 
     def _row(self, points: np.ndarray) -> np.ndarray:
         ranges = np.maximum(np.linalg.norm(points, axis=1), 1e-6)

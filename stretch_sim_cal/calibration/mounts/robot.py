@@ -78,9 +78,8 @@ class MountedRobot:
         self._base = self.profile.base_frame
         lidars = lidar_links(model, self.profile)
         if self._base not in model.links:
-            raise InputError(
-                f"robot '{model.name}': has no {self._base}; the description of a {self.profile.name} is needed"
-            )
+            needed = f"the description of a {self.profile.name} is needed"
+            raise InputError(f"robot '{model.name}': has no {self._base}; {needed}")
         self.model = model
         surfaces = robot_surfaces(model, self.profile)
         self.surfaces = {link: surface for link, surface in surfaces.items() if len(surface.faces)}
@@ -224,9 +223,9 @@ def pose_information(
     elevations = np.linspace(LOWEST, HIGHEST, ELEVATIONS)
     grid = np.meshgrid(elevations, np.arange(AZIMUTHS) * 2 * np.pi / AZIMUTHS)
     rays = residuals.LidarRays(directions(*(angles.ravel() for angles in grid)))  # fewer than a lidar's
-    information = np.zeros((unknowns.size, unknowns.size))
-    readings = np.arange(unknowns.first_reading, unknowns.size)
-    information[readings, readings] = 1.0 / unknowns.variances()[readings]
+    priors = np.zeros(unknowns.size)
+    priors[unknowns.first_reading :] = 1.0 / unknowns.variances()[unknowns.first_reading :]
+    information = np.diag(priors)
     for name, pose in nominal.items():
         hits = model.match(rays, pose, residuals.REACH, GRAZING)
         weights = residuals.noise_weights(hits, settings.range_noise) * (FRAMES * RAYS / len(rays))
@@ -238,13 +237,11 @@ def pose_information(
 def worst_deviation(information: np.ndarray, nominal: Mapping[str, np.ndarray], settings: MountSettings) -> float:
     """Return the largest standard deviation of any lidar along any axis, in units of the settings' bounds."""
     covariance = np.linalg.inv(information)
-    bounds = np.array([settings.max_std_translation] * 3 + [settings.max_std_rotation] * 3)
-    worst = []
-    for index, pose in enumerate(nominal.values()):
-        part = slice(6 * index, 6 * index + 6)
-        about_lidar = at_lidar(covariance[part, part], pose)
-        worst.append(float(np.sqrt(np.linalg.eigvalsh(about_lidar / np.outer(bounds, bounds))[-1])))
-    return max(worst)
+    bounds = np.repeat([settings.max_std_translation, settings.max_std_rotation], 3)
+    about_lidars = [
+        at_lidar(covariance[6 * index :, 6 * index :][:6, :6], pose) for index, pose in enumerate(nominal.values())
+    ]
+    return max(float(np.sqrt(np.linalg.eigvalsh(each / np.outer(bounds, bounds))[-1])) for each in about_lidars)
 
 
 def best_next(
@@ -298,10 +295,9 @@ def calibrated_joints(
             f"robot '{model.name}' has no fixed joint between {profile.footprint_frame} and {profile.base_frame}; the "
             "floor cannot be stored in it"
         )
-    joint = replace(base, parent_from_child=footprint)
     if model.joints[base.name].child == base.parent:
-        joint = JointOrigin(base.name, base.child, base.parent, inverse(footprint))
-    return [*joints, joint]
+        return [*joints, JointOrigin(base.name, base.child, base.parent, inverse(footprint))]
+    return [*joints, replace(base, parent_from_child=footprint)]
 
 
 def base_origin(model: RobotModel, profile: RobotProfile) -> JointOrigin | None:
