@@ -61,18 +61,13 @@ class PairwiseAlignment:
     def __init__(self, method: str, lidars: Mapping[str, DescribedLidar], settings: Mapping[str, Any]):
         (self._first, first), *others = lidars.items()
         self._base_from_first = first.base_from_lidar
-        self._methods = {
-            name: methods.alignment_method(method)(
-                inverse(first.base_from_lidar) @ other.base_from_lidar,
-                AlignmentSettings(
-                    base_from_left=first.base_from_lidar,
-                    sensor=of_two((first.sensor, other.sensor)),
-                    names=(self._first, name),
-                    **settings,
-                ),
-            )
-            for name, other in others
-        }
+        self._methods, kind = {}, methods.alignment_method(method)
+        for name, other in others:
+            of_pair = AlignmentSettings(
+                base_from_left=first.base_from_lidar, sensor=of_two((first.sensor, other.sensor)),
+                names=(self._first, name), **settings,
+            )  # fmt: skip
+            self._methods[name] = kind(inverse(first.base_from_lidar) @ other.base_from_lidar, of_pair)
 
     def new_place(self) -> None:
         """Begin with the clouds of another standing place, if the method takes several."""

@@ -145,9 +145,8 @@ class PublishedAlignment:
             raise InputError("no pair of clouds with returns of both lidars; are both running, and not covered?")
         estimates = np.array(self._estimates)
         rotation = Rotation.from_matrix(estimates[:, :3, :3]).mean().as_matrix()
-        mean = transforms.check_rigid(
-            transforms.from_rotation_translation(rotation, estimates[:, :3, 3].mean(axis=0)), "registration"
-        )
+        mean = transforms.from_rotation_translation(rotation, estimates[:, :3, 3].mean(axis=0))
+        mean = transforms.check_rigid(mean, "registration")
         twists = np.array([transforms.log(estimate @ transforms.inverse(mean)) for estimate in estimates])
         count = len(estimates)
         scatter = twists.T @ twists / (count * max(count - 1, 1))
@@ -157,9 +156,8 @@ class PublishedAlignment:
         near, _, _, gaps = matched_points(target, tree, source, mean, self._settings)
         rmse = float(np.sqrt(np.mean(gaps**2))) if near.any() else 0.0
         if self._not_converged:
-            warnings.append(
-                f"{self._not_converged} of {count} registrations did not converge; they are used all the same"
-            )
+            failed = f"{self._not_converged} of {count} registrations did not converge"
+            warnings.append(f"{failed}; they are used all the same")
         if self._skipped:
             warnings.append(f"{self._skipped} pairs of clouds without returns of one lidar were skipped")
         covariance = scatter + np.diag(ALIGNMENT_STD**2)

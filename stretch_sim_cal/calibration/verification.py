@@ -58,10 +58,9 @@ class Drift:
     def sentence(self) -> str:
         """Return the drift as one line, in mm or deg."""
         scale, unit = (math.degrees(1.0), "deg") if self.angular else (1e3, "mm")
-        return (
-            f"{self.name}: {scale * self.value:.3f} {unit}, standard deviation {scale * self.standard_deviation:.3f} "
-            f"{unit}, tolerance {scale * self.tolerance:g} {unit}: {self.verdict}"
-        )
+        known = f"standard deviation {scale * self.standard_deviation:.3f} {unit}"
+        tolerance = f"tolerance {scale * self.tolerance:g} {unit}"
+        return f"{self.name}: {scale * self.value:.3f} {unit}, {known}, {tolerance}: {self.verdict}"
 
 
 @dataclass

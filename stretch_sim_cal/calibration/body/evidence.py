@@ -4,12 +4,11 @@ The model's surfaces represent all returns that they explain: their projection i
 show hidden parts. Other returns are sorted by the frame in which they are constant. A payload is at the same place in
 its link's frame in most poses and touches the link: it becomes a surface, the convex hull of its returns, smoothed
 along the rays. An object that is at the same place beside the robot (only the arm moves) is room; one that is there in
-some poses only is a person, or a wrong joint value. Both are reported and left out.
-
-It assumes that only the arm moves, that joint values are of the time of the clouds, and that a right description is
-right to a centimetre.
+some poses only is a person, or a wrong joint value; both are reported and left out. It assumes that only the arm moves,
+that joint values are of the time of the clouds, and that a right description is right to a centimetre.
 """
 
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -70,13 +69,11 @@ def rigid_groups(
     """Return for each link the index of the first link that it does not move against, within `tolerance` (m, rad)."""
     frames = {link: np.array([pose[link] for pose in poses]) for link in links}
     group = np.full(len(links), -1)
-    for i, link in enumerate(links):
-        if group[i] >= 0:
-            continue
-        back = inverse(frames[link])
-        for j in range(i, len(links)):
+    for i in range(len(links)):
+        back = inverse(frames[links[i]])
+        for j in np.flatnonzero(group < 0) if group[i] < 0 else ():
             relative = back @ frames[links[j]]
-            if group[j] < 0 and np.abs(relative - relative[0]).max() <= tolerance:
+            if np.abs(relative - relative[0]).max() <= tolerance:
                 group[j] = i
     return group
 
@@ -363,11 +360,10 @@ def gather_evidence(
     ]
 
     def images() -> list[list[RangeImage]]:
-        by_pose = []
-        for pose in poses:
+        by_pose = [[RangeImage(BIN) for _ in origins] for _ in poses]
+        for pose, of_pose in zip(poses, by_pose, strict=True):
             cloud = apply(model_from_seen, np.asarray(pose.points[:, :3], dtype=float))
-            by_pose.append([RangeImage(BIN) for _ in origins])
-            for lidar, image in enumerate(by_pose[-1] if pose.lidars is not None else []):
+            for lidar, image in enumerate(of_pose if pose.lidars is not None else []):
                 image.add(cloud[pose.lidars == lidar] - origins[lidar])
         return by_pose
 
@@ -380,10 +376,8 @@ def gather_evidence(
     misplaced = _misplaced(sightings, stand_for, list(surfaces))
     names = [pose.name for pose in poses]
     counts = [np.count_nonzero(sighting.on_model) for sighting in sightings]
-    warnings += [
-        f"{name}: only {count} returns from the robot"
-        for name, count in zip(names, counts, strict=True) if count < MIN_RETURNS
-    ]  # fmt: skip
+    few = [(name, count) for name, count in zip(names, counts, strict=True) if count < MIN_RETURNS]
+    warnings += [f"{name}: only {count} returns from the robot" for name, count in few]
     warnings += _disagreements(names, objects, misplaced)
     returns, outliers = [], []
     for sighting, frame in zip(sightings, frames, strict=True):
@@ -421,11 +415,11 @@ def _motion(registration: seen.BodyRegistration | None) -> tuple[np.ndarray, lis
     seen_from_model, reach, standard_error = registration
     if reach <= max(0.001, 3 * standard_error):  # m: a smaller motion of the model is not applied
         return np.eye(4), []
-    message = (
-        f"the returns show the robot displaced by up to {1e3 * reach:.1f} mm and "
-        f"{np.degrees(rotation_angle(seen_from_model)):.2f} deg from where its description has it: the left lidar's "
-        "mount is off, or the floor calibration; the shape is fitted where the returns show the robot"
+    off = f"{1e3 * reach:.1f} mm and {np.degrees(rotation_angle(seen_from_model)):.2f} deg"
+    cause = (
+        "the left lidar's mount is off, or the floor calibration; the shape is fitted where the returns show the robot"
     )
+    message = f"the returns show the robot displaced by up to {off} from where its description has it: {cause}"
     return seen_from_model, [message]
 
 
@@ -447,41 +441,31 @@ def _disagreements(
     names: Sequence[str], objects: Sequence[UnmodelledObject], misplaced: Sequence[Sequence[str]]
 ) -> list[str]:
     """Return a sentence for each object, and for each misplaced link."""
-    messages = []
-    passing: dict[tuple[int, ...], list[UnmodelledObject]] = {}
+
+    def named(chosen: Sequence[int]) -> str:
+        return "all samples" if len(chosen) == len(names) > 1 else ", ".join(names[i] for i in chosen)
+
+    messages, passing, misplaced_in = [], defaultdict(set), defaultdict(list)
     for item in objects:
         size = f"{' x '.join(f'{100 * length:.0f}' for length in item.size)} cm"
-        place = f"({', '.join(f'{value:.2f}' for value in item.centre)}) m in {item.link}"
+        object_there = f"an object of {size} at ({', '.join(f'{value:.2f}' for value in item.centre)}) m in {item.link}"
         if item.kind == "payload":
-            messages.append(
-                f"an object of {size} at {place} moves with the robot but is not in its description; it is "
-                "enclosed (if it is not part of the robot, remove it and collect again)"
-            )
+            remedy = "it is enclosed (if it is not part of the robot, remove it and collect again)"
+            messages.append(f"{object_there} moves with the robot but is not in its description; {remedy}")
         elif item.kind == "room":
-            messages.append(
-                f"an object of {size} at {place} stands beside the robot in {_samples(names, item.samples)}; ignored"
-            )
+            messages.append(f"{object_there} stands beside the robot in {named(item.samples)}; ignored")
         else:
-            passing.setdefault(item.samples, []).append(item)
-    for samples, parts in passing.items():
-        near = sorted({part.link for part in parts})
+            passing[item.samples].add(item.link)
+    for samples, near in passing.items():
         messages.append(
-            f"{_samples(names, samples)}: returns near {', '.join(near)} that other poses do not show: a person or a "
+            f"{named(samples)}: returns near {', '.join(sorted(near))} that other poses do not show: a person or a "
             "wrong joint value; ignored, collect these poses again"
         )
-    by_poses: dict[tuple[int, ...], list[str]] = {}
     for link in sorted({link for links in misplaced for link in links}):
-        by_poses.setdefault(tuple(i for i, links in enumerate(misplaced) if link in links), []).append(link)
-    for wrong, links in by_poses.items():
-        seen_through = f"{_samples(names, wrong)}: the lidars see through {', '.join(links)}"
-        if len(wrong) > len(names) / 2:
-            messages.append(f"{seen_through}: is a part of the description missing on the robot?")
-        else:
-            messages.append(f"{seen_through}, off their joint values; check the joints and collect again")
+        misplaced_in[tuple(i for i, links in enumerate(misplaced) if link in links)].append(link)
+    for wrong, links in misplaced_in.items():
+        reason = ": is a part of the description missing on the robot?"
+        if len(wrong) <= len(names) / 2:
+            reason = ", off their joint values; check the joints and collect again"
+        messages.append(f"{named(wrong)}: the lidars see through {', '.join(links)}{reason}")
     return messages
-
-
-def _samples(names: Sequence[str], chosen: Sequence[int]) -> str:
-    if len(chosen) == len(names) > 1:
-        return "all samples"
-    return ", ".join(names[i] for i in chosen)

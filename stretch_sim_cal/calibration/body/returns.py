@@ -1,12 +1,11 @@
 """The model's surfaces: projected onto the floor, and against the returns of one pose: returns on it, extra ones, and
 links that are seen through.
 
-Noise is along the ray, so a return is compared with the model's surface on its ray. Single returns differ by several
-standard deviations; the median over a small patch of the model detects a difference of two of them.
-
-In clouds, the left lidar has its described pose. If its extrinsics are off, the robot's body is seen moved by as much,
-and so is all that is later compared with the body shape. That motion is estimated by robust point-to-plane registration
-of the returns in all poses. It assumes that most returns near the model are from it, and right joint values.
+Noise is along the ray, so a return is compared with the model's surface on its ray; the median over a small patch of
+the model detects a difference of two standard deviations. In clouds, the left lidar has its described pose. If its
+extrinsics are off, the robot's body is seen moved by as much, and so is all that is later compared with the body shape.
+That motion is estimated by robust point-to-plane registration of the returns in all poses. It assumes that most returns
+near the model are from it, and right joint values.
 """
 
 from collections.abc import Mapping, Sequence
@@ -233,12 +232,8 @@ def register_returns(
     for gate, count in steps:
         if converged and count == COARSE:
             continue
-        parts = [
-            _residuals(
-                downsampled(cloud, count), downsampled(seen_by, count), view, origins, motion, gate, centre, range_noise
-            )
-            for cloud, seen_by, view in near
-        ]
+        how = origins, motion, gate, centre, range_noise
+        parts = [_residuals(*(downsampled(each, count) for each in seen), view, *how) for *seen, view in near]
         residuals, jacobian = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
         if len(residuals) < MIN_POINTS:
             return None

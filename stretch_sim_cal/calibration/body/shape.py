@@ -1,20 +1,17 @@
 """Fits enclosing shapes to the robot's outline over a grid of arm extension and wrist yaw.
 
-The evidence is the area that the robot covers in each pose: its convex hull is always enclosed. Joints that the shape
-does not depend on are covered by the union over the samples and, if the outline is known at any joint values, over the
-values between them. Between grid points the parameters are interpolated linearly over the commanded values, as in the
-published readers. If the outline is known, the interpolated shape is compared with it on a dense grid; the grid is
-refined if much of the robot is outside, and the shapes are changed until they enclose the robot there.
+The convex hull of the area that the robot covers in each pose is always enclosed. Joints that the shape does not depend
+on are covered by the union over the samples and, if the outline is known at any joint values, over the values between
+them. Between grid points the parameters are interpolated linearly over the commanded values, as in the published
+readers. If the outline is known, the interpolated shape is compared with it on a dense grid; the grid is refined if
+much of the robot is outside, and the shapes are changed until they enclose the robot there.
 
 The smallest capsule around a hull is one of several local minima, and changes abruptly with the pose. Interpolation
 between two of them leaves the robot outside, so of minima with hardly more area those are taken whose numbers change
-least from grid point to grid point, by iteration.
-
-Then capsules are fitted together by sequential linear programming (Griffith and Stewart, "A nonlinear programming
-technique for the optimization of continuous processing systems", 1961) over the numbers of all capsules. Area and
-distances of hull corners are linearised about the present capsules, the program moves them by at most `trust`, and a
-step that increases the cost is tried again shorter. Interpolation and changes between grid points are linear in the
-numbers:
+least from grid point to grid point, by iteration. Then capsules are fitted together by sequential linear programming
+(Griffith and Stewart, "A nonlinear programming technique for the optimization of continuous processing systems", 1961)
+over the numbers of all capsules: area and distances of hull corners are linearised about the present capsules, the
+program moves them by at most `trust`, and a step that increases the cost is tried again shorter.
 
     least    area of all capsules, each against that of the smallest one at its place
     so that  no corner is outside, neither at the grid points nor between them
@@ -92,9 +89,8 @@ class EvidenceGrid:
         self._unions: dict[tuple[tuple[float, float], ...], np.ndarray] = {}
         lacking = [self.described(place) for place in grid_points(self.axes) if not len(self._members(place))]
         if lacking and outlines_at is None:
-            raise InputError(
-                f"no sample at {'; '.join(lacking)}; collect it, or fit with the model's own surfaces as evidence"
-            )
+            remedy = "collect it, or fit with the model's own surfaces as evidence"
+            raise InputError(f"no sample at {'; '.join(lacking)}; {remedy}")
         self.warnings = [f"no sample at {name}: the evidence is the model's surfaces only" for name in lacking]
 
     def per_axis(self, values: Mapping[bool, float]) -> list[float]:
@@ -324,23 +320,21 @@ def covering(evidence: EvidenceGrid, axes: Axes, shapes: list[Shape]) -> tuple[l
 
 def _divided(values: list[float], spacing: float) -> list[float]:
     """Return values with every step divided in two, or in more to keep to `spacing`."""
-    pieces = [
-        np.linspace(a, b, 2 * max(1, int(np.ceil((b - a) / (2 * spacing) - 1e-6))) + 1)[:-1]
-        for a, b in zip(values[:-1], values[1:], strict=True)
-    ]
-    return np.concatenate([*pieces, values[-1:]]).tolist()
+    counts = 2 * np.maximum(1, np.ceil(np.diff(values) / (2 * spacing) - 1e-6)).astype(int)
+    steps = zip(values[:-1], values[1:], counts, strict=True)
+    return np.concatenate([*(np.linspace(a, b, n + 1)[:-1] for a, b, n in steps), values[-1:]]).tolist()
 
 
 def _weights(axes: Axes, places: Sequence[tuple[float, float]]) -> csr_array:
     """Return the weights (P, G) of the grid points at each place."""
-    entries, rows, columns = [], [], []
-    for row, (extension, yaw) in enumerate(places):
-        for i, wi in zip(*interpolation(axes[0], extension), strict=True):
-            for j, wj in zip(*interpolation(axes[1], yaw), strict=True):
-                entries.append(wi * wj)
-                rows.append(row)
-                columns.append(i * len(axes[1]) + j)
-    return csr_array((entries, (rows, columns)), shape=(len(places), len(axes[0]) * len(axes[1])))
+    entries = [
+        (wi * wj, row, i * len(axes[1]) + j)
+        for row, (extension, yaw) in enumerate(places)
+        for i, wi in zip(*interpolation(axes[0], extension), strict=True)
+        for j, wj in zip(*interpolation(axes[1], yaw), strict=True)
+    ]
+    weights, rows, columns = zip(*entries, strict=True)
+    return csr_array((weights, (rows, columns)), shape=(len(places), len(axes[0]) * len(axes[1])))
 
 
 class _Together:
@@ -427,9 +421,8 @@ class _Together:
             [area, None, None, -eye_array(len(asked))],
         ], format="csr")  # fmt: skip
         now, allowed = (self._steps @ numbers).ravel(), np.repeat(self._most_change, 6)
-        limits = np.concatenate(
-            [-distances[watched], allowed - now, allowed + now, MOST_AREA - (areas / self._least)[asked]]
-        )
+        room = MOST_AREA - (areas / self._least)[asked]
+        limits = np.concatenate([-distances[watched], allowed - now, allowed + now, room])
         slacks = (self._weights.shape[0], self._steps.shape[0], len(asked))
         goal = np.concatenate([(self._share[:, None] * by_numbers).ravel(), np.repeat(PRICES, slacks)])
         low = np.full(numbers.shape, -trust)
@@ -521,9 +514,7 @@ def fit_body_shape(
     asked_for = grid_points(grid.axes)
     normals = None
     if settings.method == "convex_polygon":
-        normals = enclosing.common_normals(
-            [spanning_hull(hull) for hull in grid.hulls(asked_for)], settings.polygon_vertices
-        )
+        normals = enclosing.common_normals(list(map(spanning_hull, grid.hulls(asked_for))), settings.polygon_vertices)
 
     def fit(place: tuple[float, float], hull: np.ndarray, neighbours: Sequence[Shape] = ()) -> list[Shape]:
         try:
@@ -543,11 +534,8 @@ def fit_body_shape(
         axes, shapes = refined(grid, fit, settings.refine_above, settings.max_grid_points)
         shapes, *between = covering(grid, axes, shapes)
     rows = [shapes[i : i + len(axes[1])] for i in range(0, len(shapes), len(axes[1]))]
-    model = BodyShapeModel(
-        settings.method, tuple(axes[0]), tuple(axes[1]), rows, grid.covered_ranges(), axes=grid.followed
-    )
+    model = BodyShapeModel(settings.method, *map(tuple, axes), rows, grid.covered_ranges(), axes=grid.followed)
     at_samples = [model.shape_for(sample.commanded) for sample in samples]
-    return BodyShapeFit(
-        model, np.array([shape.protrusion(sample.points) for shape, sample in zip(at_samples, samples, strict=True)]),
-        np.array([shape.area for shape in at_samples]), tuple(between) if between else None, grid.warnings,
-    )  # fmt: skip
+    protrusions = [shape.protrusion(sample.points) for shape, sample in zip(at_samples, samples, strict=True)]
+    areas = np.array([shape.area for shape in at_samples])
+    return BodyShapeFit(model, np.array(protrusions), areas, tuple(between) if between else None, grid.warnings)

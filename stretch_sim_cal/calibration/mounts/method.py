@@ -3,12 +3,9 @@
 Coarse to fine. A search by rays against the model's surfaces starts at several poses around the nominal ones and takes
 the minimum with the most explained returns: narrow parts cause local minima, since a ray that misses the arm by the
 error of the extrinsics has no residual. Then Gauss-Newton with all returns that are not near an edge estimates the
-poses, the lidars' errors (`solver.py`) and the errors of the robot's model (`residuals.py`) with their variances
-(`model_errors.py`), until the lidars' errors converge.
-
-Joints have errors of zero, of scale and, in every pose, of reading; bending is in the latter and in the errors of the
-links. It assumes that the robot stood still in every sample and that most returns near the model are from it. Poses are
-base_link_from_lidar.
+poses, the lidars' errors (`solver.py`) and the errors of the robot's model (`residuals.py`; bending is in those of
+readings and links) with their variances (`model_errors.py`), until the lidars' errors converge. It assumes that the
+robot stood still in every sample and that most returns near the model are from it. Poses are base_link_from_lidar.
 """
 
 import itertools

@@ -2,16 +2,14 @@
 
 Nearer than `COLLAR` m a lidar sees only the collar around its dome, which moves with it: rays begin beyond it. Rays at
 the edge of a part are excluded, since whether they hit it depends on the pose: their neighbours meet another surface.
-
-The unknowns, beside those of every calibration (`problem.Unknowns`), are the errors of links and joints. Joints have
-zeros, scales, and in every pose an error of their reading (play, sag, noise). A link has two twists (6,), the same in
-all samples: one of its joint's origin, which moves the link and all that it carries, and one of its mesh, which moves
-nothing else. The former is in the frame of the joint as it is fixed to its parent, so that a lift with a turned origin
-moves along a turned axis; the latter in the link's frame about the mesh's centre. base_link is the reference frame and
-has no joint origin. The errors are constrained by the model's uncertainty (`model_errors.py`), so that many returns of
-one link do not count as more than the link's pose is known.
-
 The robot's surfaces are the only ones with a known place, so they determine range errors that no room does.
+
+The unknowns, beside those of every calibration (`problem.Unknowns`), are the errors of joints (of their zeros, of their
+scales, and of their readings in every pose: play, sag, noise) and of links. A link has two twists (6,), the same in all
+samples: one of its joint's origin, which moves the link and all that it carries, in the frame of the joint as it is
+fixed to its parent, and one of its mesh, which moves nothing else, in the link's frame about the mesh's centre.
+base_link is the reference frame and has no joint origin. The errors are constrained by the model's uncertainty
+(`model_errors.py`), so that many returns of one link do not count as more than the link's pose is known.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
