@@ -85,9 +85,8 @@ class Agreement:
 
     def sentence(self) -> str:
         """Return the difference in one line, with standard deviations."""
-        values = zip(
-            ("x", "y", "z", "roll", "pitch", "yaw"), self.difference, np.sqrt(np.diag(self.covariance)), strict=True
-        )
+        names, deviations = ("x", "y", "z", "roll", "pitch", "yaw"), np.sqrt(np.diag(self.covariance))
+        values = zip(names, self.difference, deviations, strict=True)
         units = 3 * [(1e3, 2, "mm")] + 3 * [(np.degrees(1.0), 3, "deg")]
         parts = ", ".join(
             f"{name} {scale * value:+.{digits}f} {unit} (+- {scale * deviation:.{digits}f})"

@@ -394,11 +394,8 @@ class DrivenArray:
         refusals = refusals or checks.distorted(wrong_rotor_angles(poses, numbers_of_units, names)) or far
         refusals = refusals or self._opinions(last, covariance)
         warnings = list(dict.fromkeys(warning for each in self._stations for warning in each.intake.warnings()))
-        warnings += (
-            near
-            + checks.disturbance(float(moving.max()))
-            + checks.unit_warnings(numbers_of_units, self._sensors, names)
-        )
+        warnings += near + checks.disturbance(float(moving.max()))
+        warnings += checks.unit_warnings(numbers_of_units, self._sensors, names)
         return replace(result, refusals=list(dict.fromkeys(refusals)), warnings=list(dict.fromkeys(warnings)))
 
     def _opinions(self, last: RoomBlock, covariance: np.ndarray) -> list[Finding]:
@@ -406,9 +403,8 @@ class DrivenArray:
         findings, to_first = [], by_poses(np.eye(4), len(self._names) - 1)
         for number, change in enumerate(to_first.reshape(-1, 6, len(covariance)), start=1):
             if last.used_between((0, number)) >= ENOUGH:
-                findings += checks.another_opinion(
-                    second_opinion(last.surface, (0, number)), change @ covariance @ change.T
-                )
+                opinion = second_opinion(last.surface, (0, number))
+                findings += checks.another_opinion(opinion, change @ covariance @ change.T)
         return findings
 
     def _wheels(self, drive: Drive, solution: Solution, unknowns: DrivenUnknowns, covariance: np.ndarray) -> Wheels:

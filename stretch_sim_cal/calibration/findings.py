@@ -86,8 +86,7 @@ SCAN_MOTION_IMPOSSIBLE = np.array([0.01, np.deg2rad(0.25)])
 
 def unit_warnings(numbers: Mapping[str, float], sensors: Sensors, names: Sequence[str] = SIDES) -> list[Finding]:
     """Return the lidars' errors, `numbers` by name and lidar as in a result's diagnostics, that are beyond their sensor
-    files, and the corrections that their drivers omit. Their priors were widened (`Solver`), so neither the result nor
-    its covariance depends on the file."""
+    files (whose priors were widened, `Solver`), and the corrections that their drivers omit."""
     findings = [] if sensors is None else _uncorrected(numbers, names)
     findings += [
         Finding(
@@ -494,8 +493,7 @@ def model_findings(
     initial: np.ndarray | None, estimate: np.ndarray, lidars: Sequence[str]
 ) -> tuple[list[Finding], list[Finding]]:
     """Compare `estimate` with the description's transform `initial`, both (4, 4), and, of two `lidars` by name, with
-    its inverse: refusals and warnings. The description may be off by a few centimetres; what is farther off is another
-    robot's."""
+    its inverse: refusals (of another robot) and warnings (the description may be off by a few centimetres)."""
     if initial is None:
         return [], []
     distance, angle = error(initial, estimate)

@@ -154,8 +154,7 @@ class Identification:
 
 def identify(stations: Sequence[StationScans], initial: np.ndarray | None) -> Identification:
     """Return the errors of both lidars by recordings, from an initial right_to_left (4, 4), or none. Raises
-    `InputError` for too few frames, `Refused` for recordings that do not support a result: the robot moved, too little
-    overlap."""
+    `InputError` for too few frames, `Refused` if the robot moved or the overlap is too small."""
     rooms, seen = [], []
     for number, station in enumerate(stations, start=1):
         frames = [cells.num_frames for cells in station.cells]
@@ -181,19 +180,14 @@ def identify(stations: Sequence[StationScans], initial: np.ndarray | None) -> Id
         for side, unit in enumerate(unknowns.units)
     )
     seen, signatures = list(zip(stations, rooms, blocks, strict=True)), stations[0].signatures
-    residuals = tuple(
-        joined(
-            RangeResiduals, [_residuals(station.returns(side), lidars, block, side) for station, lidars, block in seen]
-        )
-        for side in (0, 1)
-    )
-    noise = tuple(
-        noise_law(of_lidar, signature.quantisation, signature.sensor)
-        for of_lidar, signature in zip(residuals, signatures, strict=True)
-    )
+    residuals, noise = [], []
+    for side, signature in enumerate(signatures):
+        parts = [_residuals(station.returns(side), lidars, block, side) for station, lidars, block in seen]
+        residuals.append(joined(RangeResiduals, parts))
+        noise.append(noise_law(residuals[-1], signature.quantisation, signature.sensor))
     return Identification(
-        units, unknowns.models, noise, residuals, state.left_from_right, covariance[RIGHT, RIGHT], signatures,
-        _trade_offs(unknowns, covariance),
+        units, unknowns.models, tuple(noise), tuple(residuals), state.left_from_right, covariance[RIGHT, RIGHT],
+        signatures, _trade_offs(unknowns, covariance),
     )  # fmt: skip
 
 

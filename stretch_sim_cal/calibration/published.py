@@ -44,10 +44,9 @@ MAX_ITERATIONS = 20
 
 class GicpAlignment:
     """Pools the frames and registers the right cloud to the left one (small_gicp): quick, needs little of the scene,
-    limited by its voxels' bias. Assumes a scene that stands still, and a first guess within the correspondence
-    distance. Accurate to about a millimetre; the "planes" method is several times better. Source: Segal et al.,
-    Generalized-ICP, RSS 2009; Koide, small_gicp, JOSS 2024. Frames beyond the first `MAX_POOLED_FRAMES` are counted,
-    but add nothing."""
+    accurate to about a millimetre (voxels' bias). Assumes a scene that stands still, and a first guess within the
+    correspondence distance. Source: Segal et al., Generalized-ICP, RSS 2009; Koide, small_gicp, JOSS 2024. Frames
+    beyond the first `MAX_POOLED_FRAMES` are counted, but add nothing."""
 
     name = "gicp"
 

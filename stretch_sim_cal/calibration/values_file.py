@@ -71,9 +71,8 @@ def base_joint(footprint_from_base: np.ndarray) -> JointOrigin:
 def record_joints(
     path: str | Path, joints: Sequence[JointOrigin], robot_id: str, extra: Mapping[str, Any] | None = None
 ) -> Path | None:
-    """Write joints into a values file, all or none, and return the backup of the replaced one, if any. `extra` goes
-    into every entry (method, covariance). Raises `InputError` for a file that cannot be read, which stays, or
-    written."""
+    """Write joints into a values file, all or none, with `extra` in every entry (method, covariance), and return the
+    backup of the replaced one, if any. Raises `InputError` for a file that cannot be read, which stays, or written."""
     path = Path(path)
     with files.locked(path):
         text = values_text(path, joints, robot_id, datetime.datetime.now().isoformat(), extra)

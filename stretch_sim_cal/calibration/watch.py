@@ -167,9 +167,8 @@ STEPS, ENOUGH = 5, 100  # Gauss-Newton steps, returns
 def pose_twist(
     model: PosedSample, base_from_lidar: np.ndarray, points: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray] | None:
-    """Return the twist (6,) about the lidar's origin that explains its returns (N, 3) from the robot best, and its
-    covariance (6, 6); None for too few returns. It contains the model's errors, which are the same in all measurements
-    with one arm pose."""
+    """Return the twist (6,) about the lidar's origin that explains its returns (N, 3) from the robot best, with the
+    model's errors, which are the same for one arm pose, and its covariance (6, 6); None for too few returns."""
     matches = model.match(LidarRays(points), base_from_lidar, GATE, GRAZING)
     if len(matches.distances) < ENOUGH:
         return None

@@ -61,8 +61,7 @@ class DrivingSettings:
 @dataclass(frozen=True)
 class Leg:
     """The motion between two stations by odometry: `steps` (K, 3), each x, y (m) along its mean heading and the angle
-    (rad) turned in it; `velocities` (2, 3) are those at its ends, x, y (m/s) along the heading there and the rate
-    (rad/s)."""
+    (rad) turned in it; `velocities` (2, 3) at its ends, x, y (m/s) along the heading there and the rate (rad/s)."""
 
     steps: np.ndarray
     velocities: np.ndarray = field(default_factory=lambda: np.zeros((2, 3)))
@@ -188,13 +187,11 @@ def motions(strafes: bool) -> list[Manoeuvre]:
     def there_and_back(step: Sequence[float], times: int = 1) -> list[Leg]:
         return [Leg(sign * np.array([step], dtype=float)) for sign in [1.0] * times + [-1.0] * times]
 
+    circle = there_and_back((0.0, 0.0, 2.0 * np.pi / CIRCLE), CIRCLE)
     known = [
         Manoeuvre("drive 1 m straight ahead and back, with stops", there_and_back((1.0, 0.0, 0.0))),
         Manoeuvre("drive 2 m straight ahead and back, with stops", there_and_back((2.0, 0.0, 0.0))),
-        Manoeuvre(
-            "turn on the spot by a full circle and back, with a stop every 45 deg",
-            there_and_back((0.0, 0.0, 2.0 * np.pi / CIRCLE), CIRCLE),
-        ),
+        Manoeuvre("turn on the spot by a full circle and back, with a stop every 45 deg", circle),
     ]
     sideways = Manoeuvre("drive 1 m sideways and back, with stops", there_and_back((0.0, 1.0, 0.0)))
     return [*known, sideways] if strafes else known
@@ -211,8 +208,7 @@ def known_after(
     covariance: np.ndarray, scales: np.ndarray, settings: DrivingSettings, slip: float, legs: Sequence[Leg]
 ) -> np.ndarray:
     """Return the `covariance` (6, 6) of x, y and yaw of a lidar's twist in base_footprint and of the odometry's
-    `scales` (3,) after further `legs`, if the lidar measures its motion exactly, and the slip is `slip` times that of
-    `settings`."""
+    `scales` (3,) after further `legs`, with an exact lidar and `slip` times the slip of `settings`."""
     information = np.linalg.inv(covariance)
     for leg in legs:
         root, way = slip * leg.slip_root(settings), leg.transform(scales)
@@ -240,9 +236,8 @@ def most_gained(
     """Return the gain of the best motion for the weakest direction, by `known_after`; None if there is none."""
     before = deviations_of(covariance, pose)
     weakest = int(np.argmax(before / settings.bounds))
-    after = [
-        deviations_of(known_after(covariance, scales, settings, slip, choice.legs), pose)[weakest] for choice in choices
-    ]
+    known = [known_after(covariance, scales, settings, slip, choice.legs) for choice in choices]
+    after = [deviations_of(each, pose)[weakest] for each in known]
     if not after:
         return None
     best = int(np.argmin(after))

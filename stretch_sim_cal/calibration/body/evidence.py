@@ -185,9 +185,8 @@ def _support(
     extra: _Extra, local: np.ndarray, frames: Sequence[np.ndarray], origins: np.ndarray,
     images: Sequence[Sequence[RangeImage]],
 ) -> np.ndarray:  # fmt: skip
-    """Return for each extra return the share of poses with returns at its place, of those that could see it. `local`
-    (N, 3) are the returns in the frame at `frames` in each pose. A place is hidden if the return's lidar has another
-    return in front of it."""
+    """Return for each extra return, at `local` (N, 3) in the frame at `frames` in each pose, the share of poses with
+    returns at its place, of those in which no return of the same lidar in front of it hides it."""
     present, possible = np.zeros(len(local)), np.zeros(len(local))
     for number, (frame, views) in enumerate(zip(frames, images, strict=True)):
         there = local[extra.samples == number]
@@ -303,10 +302,9 @@ class PoseReturns:
 
 @dataclass(frozen=True)
 class BodyEvidence:
-    """The result. `seen_from_model` (4, 4) moves the model, in base_footprint, to the pose in which the lidars see it.
-    `payloads` are by name the link that carries them and their surface in its frame. Per pose: `returns` (K, 2) from
-    the robot, smoothed, `outliers` (K, 2) that are not of the robot, and `misplaced`, the links whose pose is not the
-    model's."""
+    """`seen_from_model` (4, 4) moves the model, in base_footprint, to the pose in which the lidars see it. `payloads`
+    are by name the link that carries them and their surface in its frame. Per pose: `returns` (K, 2) from the robot,
+    smoothed, `outliers` (K, 2), and `misplaced`, the links whose pose is not the model's."""
 
     seen_from_model: np.ndarray
     registration: seen.BodyRegistration | None
@@ -339,9 +337,8 @@ def gather_evidence(
     poses: Sequence[PoseReturns], surfaces: Mapping[str, Surface], lidars: np.ndarray,
     settings: seen.EvidenceSettings | None = None, smoothed_returns: int = 1500,
 ) -> BodyEvidence:  # fmt: skip
-    """Return the evidence in the returns of all poses of a robot whose links have `surfaces`. `lidars` (L, 3) are the
-    described positions of the lidars in base_footprint, in the order of the numbers in `PoseReturns.lidars`. Of the
-    robot's returns in a pose up to `smoothed_returns` go into `returns`."""
+    """Return the evidence in the returns of all poses of a robot whose links have `surfaces`: up to `smoothed_returns`
+    of a pose. `lidars` (L, 3) are the described positions in base_footprint, as numbered in `PoseReturns.lidars`."""
     settings = settings or seen.EvidenceSettings()
     noise = settings.range_noise
     clouds, seen_by, stand_for = zip(*(_compared(pose, lidars, settings) for pose in poses), strict=True)
@@ -352,12 +349,10 @@ def gather_evidence(
     model_from_seen = inverse(seen_from_model)
     origins = apply(model_from_seen, lidars)
     on_links = {link: seen.spread_points(surface.triangles, seen.SPACING) for link, surface in surfaces.items()}
-    sightings = [
-        seen.compare(
-            apply(model_from_seen, cloud), by, origins, cloud[:, 2] > settings.lowest, view, on_links, frame, noise
-        )
-        for cloud, by, view, frame in zip(clouds, seen_by, views, frames, strict=True)
-    ]
+    sightings = []
+    for cloud, by, view, frame in zip(clouds, seen_by, views, frames, strict=True):
+        points, above = apply(model_from_seen, cloud), cloud[:, 2] > settings.lowest
+        sightings.append(seen.compare(points, by, origins, above, view, on_links, frame, noise))
 
     def images() -> list[list[RangeImage]]:
         by_pose = [[RangeImage(BIN) for _ in origins] for _ in poses]
@@ -394,9 +389,8 @@ def gather_evidence(
 def _compared(
     pose: PoseReturns, lidars: np.ndarray, settings: seen.EvidenceSettings
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the points that are compared with the model, in double precision, the lidar of each, -1 if unknown, and
-    the number of returns that each represents: those between the heights of the body, and some of the floor's, for
-    links that are seen through. Points near a lidar are of its housing and head."""
+    """Return the points that are compared with the model, their lidars, -1 if unknown, and the number of returns that
+    each represents: those of the body's heights and some of the floor's, for links that are seen through."""
     points = np.asarray(pose.points[:, :3], dtype=float)
     apart = seen.nearest_range(points, lidars) > seen.OWN_HEAD
     counts = (points[:, 2] > settings.lowest) & (points[:, 2] < settings.highest)

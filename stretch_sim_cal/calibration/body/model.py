@@ -33,10 +33,9 @@ KINDS: dict[str, type[Shape]] = dict(
 
 @dataclass(frozen=True)
 class BodyShapeModel:
-    """Shapes in base_footprint over `arm_extensions` (m) and `wrist_yaws` (rad), both increasing. `shapes[i][j]`
-    belongs to `arm_extensions[i]` and `wrist_yaws[j]`; the shape does not depend on an axis with one value. `covers`
-    are the commanded values (lowest, highest) of each joint in the fit; `about` has the other entries of the file:
-    tool, description_hash, dataset, evidence."""
+    """Shapes in base_footprint: `shapes[i][j]` belongs to `arm_extensions[i]` (m) and `wrist_yaws[j]` (rad), both
+    increasing, and does not depend on an axis with one value. `covers` are the commanded values (lowest, highest) of
+    each joint in the fit; `about` has the other entries of the file: tool, description_hash, dataset, evidence."""
 
     shape_fitting_method: str
     arm_extensions: tuple[float, ...]

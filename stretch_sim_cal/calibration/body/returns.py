@@ -306,9 +306,8 @@ def compare(
     points: np.ndarray, lidars: np.ndarray, origins: np.ndarray, above_floor: np.ndarray, view: RobotView,
     on_links: Mapping[str, np.ndarray], footprint_from_link: Mapping[str, np.ndarray], range_noise: float,
 ) -> Sighting:  # fmt: skip
-    """Compare the returns (N, 3) of one pose, in the model's base_footprint, with the model. `lidars` (N,) at `origins`
-    (L, 3) are -1 if unknown; only returns `above_floor` (N,) may be extra: the others show links that are seen
-    through."""
+    """Compare the returns (N, 3) of one pose with the model, in its base_footprint. `lidars` (N,) at `origins` (L, 3)
+    are -1 if unknown; only returns `above_floor` (N,) may be extra: the others show links that are seen through."""
     ahead, normals, links, directions = seen_ahead(view, points, lidars, origins)
     across = np.where(np.isfinite(ahead), ahead, 0.0) * np.abs((normals * directions).sum(axis=1))
     close = np.abs(ahead) < NEAR_RAY

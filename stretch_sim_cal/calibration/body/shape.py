@@ -339,9 +339,8 @@ def _weights(axes: Axes, places: Sequence[tuple[float, float]]) -> csr_array:
 
 class _Together:
     """The smallest capsules of G grid points, and their constraints. `weights` (P, G) interpolate them at P places with
-    `hulls` (K, 2), the grid points first; `pairs` (E, 2) are adjacent; `asked` (G,) are the requested points. A
-    program's unknowns are the steps of the capsules' numbers (6 G), and the violations of the constraints of each
-    place, pair and requested capsule."""
+    `hulls` (K, 2), the grid points first; `pairs` (E, 2) are adjacent; `asked` (G,) are requested. A program's unknowns
+    are the steps of the capsules' numbers (6 G), and the violations at each place, pair and requested capsule."""
 
     def __init__(self, capsules, weights: csr_array, hulls: Sequence[np.ndarray], pairs: np.ndarray, asked: np.ndarray):
         self._numbers = np.array([capsule.vector for capsule in capsules])
@@ -489,9 +488,8 @@ class BodyShapeFit:
 
 
 def enclosing_shape(points: np.ndarray, method: str = "tapered_capsule", polygon_vertices: int = 16) -> Shape:
-    """Return the shape of least area around points (N, 2) by a method of `FIT_METHODS`, to 1e-6 m; `ellipse_opencv` is
-    the algebraic fit to the outline, scaled to enclose. Raises `InputError` for an unknown method, and for points that
-    span no area."""
+    """Return the shape of least area around points (N, 2) by one of `FIT_METHODS`, to 1e-6 m; `ellipse_opencv` is the
+    algebraic fit, scaled to enclose. Raises `InputError` for an unknown method, and for points that span no area."""
     if method == "convex_polygon":
         return enclosing.enclosing_polygon(points, polygon_vertices)
     if method in ENCLOSING:
@@ -503,10 +501,9 @@ def fit_body_shape(
     samples: Sequence[PoseEvidence], settings: BodyShapeSettings | None = None, outlines_at: OutlinesAt | None = None,
     profile: RobotProfile | None = None,
 ) -> BodyShapeFit:  # fmt: skip
-    """Return the body shape that encloses the evidence of all samples. Joints that the shape does not depend on (lift,
-    pitch and roll; extension and yaw if switched off) are covered by the union over the samples, and with `outlines_at`
-    over the values between them. `profile` is by default the Stretch's. Raises `InputError` with a grid point that has
-    no evidence, or too little for a shape."""
+    """Return the body shape that encloses the evidence of all samples. Joints that the shape does not depend on are
+    covered by the union over the samples, and with `outlines_at` over the values between them. `profile` is by default
+    the Stretch's. Raises `InputError` with a grid point that has no evidence, or too little for a shape."""
     settings = settings or BodyShapeSettings()
     if not samples:
         raise InputError("no samples: a body shape needs one or more")

@@ -72,8 +72,7 @@ class FloorRays:
         cls, footprint_from_lidar: np.ndarray, points: np.ndarray, counts: np.ndarray, on_robot: np.ndarray
     ) -> "FloorRays":
         """Return the rays of points (N, 3), in the frame of a lidar at a pose (4, 4), that aim at the floor within
-        `RADIUS`; points are means of `counts` (N,) returns, and excluded if that is 0; `on_robot` (N,) lie on the
-        robot."""
+        `RADIUS`; points are means of `counts` (N,) returns, excluded if that is 0; `on_robot` (N,) lie on the robot."""
         origin, kept = footprint_from_lidar[:3, 3], counts > 0
         points, on_robot, counts = points[kept], on_robot[kept], counts[kept]
         ranges = np.linalg.norm(points, axis=1)
@@ -118,11 +117,10 @@ def patch_centres() -> np.ndarray:
 
 
 class CellSums:
-    """Sums over the rays of one lidar, cell by cell, against an assumed floor. `hits`, `blocked` and `beyond` (cells,)
-    count returns on the floor within the gate, in front of it, and behind it; the hits are of so many `means`.
-    `information` (cells, 3, 3) and `gradient` (cells, 3) are the normal equations of the plane's increment;
-    `range_squares` and `height_squares` (cells,) are sums of squared residuals of the hits, along the ray and across
-    the floor."""
+    """Sums over the rays of one lidar by cell, against an assumed floor. `hits`, `blocked` and `beyond` (cells,) count
+    returns on the floor within the gate, in front of it, and behind it; the hits are of so many `means`. `information`
+    (cells, 3, 3) and `gradient` (cells, 3) are the normal equations of the plane's increment; `range_squares` and
+    `height_squares` (cells,) sum squared residuals of the hits along the ray and across the floor."""
 
     def __init__(self, rays: FloorRays, floor: Plane, along_ray: float, across_surface: float):
         """`along_ray` is the standard deviation (m) of a range, `across_surface` that of the surface's roughness and
@@ -175,9 +173,8 @@ class CellSums:
 
 
 def floor_motion(information: np.ndarray, gradient: np.ndarray) -> tuple[int, float, float] | None:
-    """Return the most significant split of frames into two floors, by the normal equations (F, 3, 3) and (F, 3) of each
-    frame against one assumed floor: after which frame, counted from 1, it lies how far off in height (m) and tilt
-    (rad); None if chance explains it."""
+    """Return the most significant split of frames into two floors, by their normal equations (F, 3, 3) and (F, 3):
+    after which frame, counted from 1, it lies how far off in height (m) and tilt (rad); None if chance explains it."""
     information, gradient = np.cumsum(information, axis=0), np.cumsum(gradient, axis=0)
     best, largest = None, 30.0  # chi square of three values: one in a million, since every split of the frames is tried
     for split in range(len(gradient) - 1):

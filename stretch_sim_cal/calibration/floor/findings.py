@@ -89,9 +89,8 @@ def _widest_gap(bearings: np.ndarray) -> tuple[float, float]:
 
 
 def flatness(tiles: Tiles, floor: Plane, unevenness: float, settings: FloorSettings) -> tuple[float, str]:
-    """Return the share of the floor within `FLATNESS_RADIUS` (of all floor, if there is none) that lies on the plane,
-    and in words the place farthest off it. A tile lies on the plane if noise and the floor's unevenness (m) explain its
-    height. Only level tiles within the search height count: higher or lower ones are furniture or stairs."""
+    """Return the share of the level tiles within the search height and `FLATNESS_RADIUS` (of all, if there is none)
+    that lie on the plane up to noise and the floor's unevenness (m), and in words the place farthest off it."""
     distances = np.linalg.norm(tiles.centres[:, :2], axis=1)
     heights = floor.distance(tiles.centres)
     around = (distances < FLATNESS_RADIUS) & (np.abs(heights) < settings.search_height)
@@ -206,10 +205,8 @@ def check_motion(findings: Findings, motion: tuple[int, float, float] | None, nu
     if motion is None:
         return
     after, height, tilt = motion
-    sentence = (
-        f"the robot moved against the floor: after frame {after} of {num_frames} it is "
-        f"{height * 1e3:.2f} mm and {np.degrees(tilt):.3f} deg off"
-    )
+    off = f"{height * 1e3:.2f} mm and {np.degrees(tilt):.3f} deg off"
+    sentence = f"the robot moved against the floor: after frame {after} of {num_frames} it is {off}"
     if height > MAX_MOTION_HEIGHT or tilt > MAX_MOTION_TILT:
         findings.refuse("moved", sentence, "record again with the robot at rest")
     else:

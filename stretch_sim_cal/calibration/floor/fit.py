@@ -121,9 +121,8 @@ FAR_WEIGHT = 0.03
 def robust_initialisation(
     heights: np.ndarray, noise: np.ndarray, slopes: np.ndarray, distances: np.ndarray
 ) -> tuple[np.ndarray, float] | None:
-    """Return the increment (3,) to the plane that most patches lie on, and their scatter about it beyond noise (m).
-    `heights` (P,), `noise` (P,) and `slopes` (P, 3) are as of `FloorFit`, `distances` (P,) from the robot. None if no
-    three patches span a plane."""
+    """Return the increment (3,) to the plane that most patches lie on, and their scatter about it beyond noise (m), or
+    None. `heights` (P,), `noise` (P,) and `slopes` (P, 3) are as of `FloorFit`, `distances` (P,) from the robot."""
     weights = np.maximum(np.exp(-(distances**2) / (2 * LTS_NEARNESS**2)), FAR_WEIGHT)
     scale = np.hypot(noise, 0.0003)  # m; closer agreement is not sought
     chances = np.sqrt(weights)  # a compromise: heavy patches, and patches that span the floor
@@ -384,9 +383,8 @@ class FloorFit:
         return flat - curved > SIGNIFICANCE and curved < EXPLAINS * flat
 
     def _inflation(self, formal: np.ndarray) -> float:
-        """Return the variance ratio, at least 1, of the increment's scatter between blocks over its covariance by
-        noise, `formal` (3, 3). That scatter (a clustered sandwich estimate) contains the shape of the floor and errors
-        of single channels."""
+        """Return the ratio, at least 1, of the increment's variance between blocks (a clustered sandwich estimate: with
+        the shape of the floor and errors of single channels) to that by noise, `formal` (3, 3)."""
         inverse, rises = np.linalg.inv(self.information), self.shapes @ self.solution[CURVATURE]
         plane = np.einsum("pij,j->pi", self.by_plane, self.solution[INCREMENT])
         score = self.gradient - plane + self.by_plane[:, 0] * rises[:, None]

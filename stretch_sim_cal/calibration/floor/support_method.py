@@ -46,11 +46,10 @@ NEAR_FLOOR = 0.1
 
 
 class JointFloor:
-    """Estimates the floor under the robot by any number of lidars. `base_from_lidar` are the lidars' poses (4, 4) in
-    base_link, `nominal_footprint_from_base` (4, 4) is the description's; `settings.observations` are the priors of the
-    poses to each other. `first_two` are the lidars of the result's `by_units`. After `solve`, `state` has the poses and
-    `solution` their covariance, in the description's base_footprint. Raises `InputError` for a pose that is not a rigid
-    transform."""
+    """Estimates the floor under the robot by any number of lidars at `base_from_lidar` (4, 4).
+    `nominal_footprint_from_base` (4, 4) is the description's; `settings.observations` are the priors of the poses to
+    each other, `first_two` the lidars of the result's `by_units`. After `solve`, `state` has the poses and `solution`
+    their covariance, in the description's base_footprint. Raises `InputError` for a pose that is not rigid."""
 
     name = "support"
     takes_fields = True

@@ -59,9 +59,8 @@ def with_units(
     count = len(by_units.scalars)
     change, covariance = by_units.gain @ (scalars_of(units)[:count] - by_units.scalars), covariance[:count, :count]
     total = by_units.conditional + by_units.gain @ covariance @ by_units.gain.T
-    return _with_plane(
-        file, incremented(file.floor_plane.facing(UP), change), {"covariance": total.tolist(), SEEN_COVARIANCE: None}
-    )
+    fields = {"covariance": total.tolist(), SEEN_COVARIANCE: None}
+    return _with_plane(file, incremented(file.floor_plane.facing(UP), change), fields)
 
 
 def _with_plane(file: CalibrationFile, plane: Plane, fields: dict) -> CalibrationFile:

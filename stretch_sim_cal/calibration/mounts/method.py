@@ -318,9 +318,8 @@ class _Mounts:
     def _matches(
         self, clouds: Mapping[tuple[str, int], Returns], step: int
     ) -> tuple[dict[tuple[str, int], Matches], dict[tuple[str, int], np.ndarray]]:
-        """Return by lidar and sample the returns that the model should explain, and their residuals (M,) with the
-        estimated links: near the model, not grazing, not at an edge, after the first step not in patches that are off
-        the surface as a whole."""
+        """Return by lidar and sample the returns that the model should explain, and their residuals (M,): near it, not
+        grazing, not at an edge, after the first step not in patches that are off the surface as a whole."""
         gate = GATE * float(np.hypot(self.settings.range_noise, self.settings.link_position))
         kept, residuals = {}, {}
         for (name, index), returns in clouds.items():
@@ -420,8 +419,7 @@ def joint_offsets(
     unknowns: RobotUnknowns, errors: np.ndarray, covariance: np.ndarray, samples: Sequence[MountSample]
 ) -> list[JointOffset]:
     """Return the joints' zero offsets by `errors` (n,) of the robot, including the common part of the errors of their
-    readings, and whether they are separable from the extrinsics; unless they were asked for, only those beyond their
-    priors."""
+    readings, and whether they are separable; unless they were asked for, only those beyond their priors."""
     offsets, priors = [], np.sqrt(unknowns.variances())
     for index, joint in enumerate(unknowns.joints):
         columns = list(unknowns.of_joint(index, None))

@@ -122,15 +122,14 @@ class PosedSample:
         """Return a mask (M,) of the matches whose neighbours, beside the ray by the larger of `angle` (rad) and
         `margin` (m), meet the same plane."""
         directions = _unit(matches.hits - matches.origins)
-        across = np.cross(directions, np.where(np.abs(directions[:, 2:]) < 0.9, [[0.0, 0.0, 1.0]], [[1.0, 0.0, 0.0]]))
-        across /= np.linalg.norm(across, axis=1)[:, None]
+        aside = np.where(np.abs(directions[:, 2:]) < 0.9, [[0.0, 0.0, 1.0]], [[1.0, 0.0, 0.0]])
+        across = _unit(np.cross(directions, aside))
         ranges = np.linalg.norm(matches.hits - matches.origins, axis=1)
         slopes = np.maximum(angle, margin / ranges)[:, None]
         keep = np.ones(len(directions), dtype=bool)
         for side_step in (across, -across, (up := np.cross(directions, across)), -up):
             where = np.flatnonzero(keep)
-            beside = directions[where] + slopes[where] * side_step[where]
-            beside /= np.linalg.norm(beside, axis=1)[:, None]
+            beside = _unit(directions[where] + slopes[where] * side_step[where])
             origins = matches.origins[where] + COLLAR * beside
             ahead, _, links, _ = self._view.ahead(origins + beside, origins)
             hits = origins + (1.0 + np.where(np.isfinite(ahead), ahead, 0.0))[:, None] * beside
@@ -260,9 +259,8 @@ class RobotUnknowns:
         self, lidar: str, sample: PosedSample, matches: Matches
     ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
         """Yield for each link in sight the mask of its matches, the columns (C,) of the unknowns, and the jacobian (N,
-        C) of the distances. The distance of a return from the plane of the surface on its ray is linear in all twists.
-        The arms of the rotations are those of the hits: the noise of the returns would correlate with the distances and
-        bias the rotations."""
+        C) of the distances from the planes, which are linear in all twists. The arms of the rotations are those of the
+        hits: the noise of the returns would correlate with the distances and bias the rotations."""
         pose = sample.sample
         for index in np.unique(matches.links):
             link, chosen = self.links[index], matches.links == index

@@ -128,9 +128,8 @@ class StoredMounts:
 
 @dataclass(frozen=True)
 class MountsResult(StoredMounts, Checked):
-    """Estimated extrinsics; `information` (k, k) is that of all unknowns, links and joints included. `units` are
-    the parameters (k,) of the lidars' errors, `scalar_covariance` (14 n, 14 n) that of their scalars, `directions` are
-    by lidar."""
+    """Estimated extrinsics; `information` (k, k) is that of all unknowns, links and joints included. `units` are the
+    lidars' errors (k,), `scalar_covariance` (14 n, 14 n) that of their scalars, `directions` are by lidar."""
 
     rmse: float
     num_points: int

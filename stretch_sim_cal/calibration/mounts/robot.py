@@ -59,9 +59,8 @@ def mount_settings(
             raise InputError(f"{name}: is {value:g}; expected a number up to {high:g}")
     profile = profile or stretch_profile()
     linear = {joint.command for joint in profile.joints if joint.linear}
-    tight = {
-        joint: max(1e-3 * link_mm if joint in linear else np.radians(link_deg), 1e-5) for joint in profile.offset_joints
-    }
+    sizes = {joint: 1e-3 * link_mm if joint in linear else np.radians(link_deg) for joint in profile.offset_joints}
+    tight = {joint: max(size, 1e-5) for joint, size in sizes.items()}
     return MountSettings(
         range_noise=range_noise, link_position=1e-3 * link_mm, link_angle=float(np.radians(link_deg)),
         joint_offsets=tuple(profile.offset_joints),
@@ -135,9 +134,8 @@ class MountedRobot:
     ) -> dict[str, np.ndarray]:
         """Return the twists (6,) of the links that a commanded joint moves, per m or rad of it."""
         steps = self.profile.joint_positions(self.model, {joint: DERIVATIVE_STEP})
-        there = self._base_from(
-            dict(positions) | {name: positions.get(name, 0.0) + step for name, step in steps.items()}
-        )
+        moved = {name: positions.get(name, 0.0) + step for name, step in steps.items()}
+        there = self._base_from(dict(positions) | moved)
         twists = {link: log(there[link] @ inverse(pose)) / DERIVATIVE_STEP for link, pose in here.items()}
         return {link: twist for link, twist in twists.items() if np.abs(twist).max() > 1e-6}
 
@@ -156,10 +154,8 @@ def samples_of(dataset: Any, robot: MountedRobot, offsets: Sequence[str]) -> lis
     for sample in dataset.samples:
         clouds = {name: sample.cloud(name) for name in robot.nominal if name in (*SIDES, *further)}
         if any(cloud is None for cloud in clouds.values()) or not sample.joints:
-            raise InputError(
-                f"{sample.name}: has no raw clouds of {', '.join(clouds)} with joint values; collect it with "
-                "ros_calibrate_lidar_mounts or ros_collect_body_shape_data"
-            )
+            remedy = "collect it with ros_calibrate_lidar_mounts or ros_collect_body_shape_data"
+            raise InputError(f"{sample.name}: has no raw clouds of {', '.join(clouds)} with joint values; {remedy}")
         usable = {name: _finite(cloud)[:, : 5 if cloud.shape[1] >= 5 else 3] for name, cloud in clouds.items()}
         samples.append(robot.sample(sample.name, sample.joints, usable, offsets))
     return samples
@@ -194,11 +190,9 @@ def residuals_at(
     """Return the distances of a dataset's returns from the model with the lidars at poses (4, 4) by name, without the
     lidars' errors if they are `known`."""
     samples = samples_of(dataset, robot, ())
-    if known is not None and known.by_ring:
-        samples = [
-            replace(sample, clouds={name: known.corrected(name, cloud) for name, cloud in sample.clouds.items()})
-            for sample in samples
-        ]
+    for number, sample in enumerate(samples if known is not None and known.by_ring else ()):
+        corrected = {name: known.corrected(name, cloud) for name, cloud in sample.clouds.items()}
+        samples[number] = replace(sample, clouds=corrected)
     seen = {name: pose for name, pose in poses.items() if name in samples[0].clouds}
     return residuals_of(residuals.posed(samples, robot.surfaces), seen, SEEN * MountSettings().range_noise)
 
@@ -214,9 +208,8 @@ class Chosen:
 
 
 def pose_information(
-    surfaces: Mapping[str, Surface], pose: MountSample, nominal: Mapping[str, np.ndarray],
-    settings: MountSettings,
-) -> np.ndarray:  # fmt: skip
+    surfaces: Mapping[str, Surface], pose: MountSample, nominal: Mapping[str, np.ndarray], settings: MountSettings
+) -> np.ndarray:
     """Return the information (n, n) of `FRAMES` frames of the lidars in a pose."""
     unknowns = residuals.RobotUnknowns(surfaces, settings, nominal, 1)
     model = residuals.PosedSample(pose, surfaces, {}, 0)
@@ -249,10 +242,10 @@ def best_next(
     poses: Mapping[str, np.ndarray], settings: MountSettings,
 ) -> Chosen | None:  # fmt: skip
     """Return the candidate with the largest gain for a calibration with `information` (n, n); None without any."""
-    by_pose = {
-        pose.name: worst_deviation(information + pose_information(surfaces, pose, poses, settings), poses, settings)
-        for pose in candidates
-    }
+    by_pose = {}
+    for pose in candidates:
+        together = information + pose_information(surfaces, pose, poses, settings)
+        by_pose[pose.name] = worst_deviation(together, poses, settings)
     if not by_pose:
         return None
     best = min(by_pose, key=by_pose.__getitem__)
@@ -291,10 +284,8 @@ def calibrated_joints(
     if footprint is None or (base is None and mounts is not None):
         return joints
     if base is None:
-        raise InputError(
-            f"robot '{model.name}' has no fixed joint between {profile.footprint_frame} and {profile.base_frame}; the "
-            "floor cannot be stored in it"
-        )
+        missing = f"fixed joint between {profile.footprint_frame} and {profile.base_frame}"
+        raise InputError(f"robot '{model.name}' has no {missing}; the floor cannot be stored in it")
     if model.joints[base.name].child == base.parent:
         return [*joints, JointOrigin(base.name, base.child, base.parent, inverse(footprint))]
     return [*joints, replace(base, parent_from_child=footprint)]
@@ -333,9 +324,8 @@ def lidar_links(model: RobotModel, profile: RobotProfile) -> dict[str, str]:
 
 
 class LeftMountCheck:
-    """The left-extrinsics check of an alignment run, by its first clouds. The alignment does not determine the lidars'
-    poses in base_link, and an error of the left one's moves floor and body with it. The returns of a few clouds from
-    the robot in one arm pose determine it to about 0.4 deg."""
+    """The left-extrinsics check of an alignment run, which does not determine the lidars' poses in base_link, by its
+    first clouds: their returns from the robot in one arm pose determine the left one's to about 0.4 deg."""
 
     def __init__(self, sensor: Sensors = None, profile: RobotProfile | None = None) -> None:
         self._sensor = sensor
