@@ -467,12 +467,6 @@ class BodyShapeSettings:
     refine_above: float = 0.002
     max_grid_points: int = 80
 
-    def __post_init__(self) -> None:
-        if self.method not in FIT_METHODS:
-            raise InputError(f"'{self.method}' is not a fit method; available: {', '.join(FIT_METHODS)}")
-        if self.polygon_vertices < 3:
-            raise InputError(f"polygon_vertices: {self.polygon_vertices} is too few, 3 or more are needed")
-
 
 @dataclass(frozen=True)
 class BodyShapeFit:

@@ -213,25 +213,19 @@ def calibrate_mounts(
     mm; `alignment` observations of the same lidars, in the same order, to each other, and of their errors (unused for
     one lidar). With it a lidar need not see the robot. Raises `InputError` for samples without data."""
     alignment = alignment if len(nominal) > 1 else None
-    _check(surfaces, samples, nominal, alignment, settings)
+    _check(samples, nominal, alignment)
     return _Mounts(surfaces, list(samples), dict(nominal), alignment, settings).solve()
 
 
-def _check(surfaces, samples, nominal, alignment, settings) -> None:
+def _check(samples: Sequence[MountSample], nominal: Mapping[str, np.ndarray], alignment: Observations | None) -> None:
     if not samples:
         raise InputError("mounts: no samples; at least one arm pose is needed")
     if alignment is not None and alignment.names != tuple(nominal):
         raise InputError(f"mounts: the alignment is of {', '.join(alignment.names)}, not of {', '.join(nominal)}")
-    for sample in samples:
-        faults = [
-            f"{name} cloud in its lidar's own frame; collect it again" for name in nominal
-            if (cloud := sample.clouds.get(name)) is None or np.ndim(cloud) != 2 or cloud.shape[1] not in (3, 5)
-            or not len(cloud)
-        ]  # fmt: skip
-        faults += [f"pose of {link}" for link in surfaces if link not in sample.base_from_link]
-        faults += [f"motions of {joint}" for joint in settings.joint_offsets if joint not in sample.joint_motions]
-        if faults:
-            raise InputError(f"mounts: {sample.name}: has no {faults[0]}")
+    for sample, name in itertools.product(samples, nominal):
+        cloud = sample.clouds.get(name)
+        if cloud is None or np.ndim(cloud) != 2 or cloud.shape[1] not in (3, 5) or not len(cloud):
+            raise InputError(f"mounts: {sample.name}: has no {name} cloud in its lidar's own frame; collect it again")
 
 
 def cloud_readers(sensors: Sensors, samples: Sequence[MountSample], lidars: Sequence[str]) -> dict[str, CloudReader]:
