@@ -156,10 +156,8 @@ class CalibrationFile:
         """Interpret the mapping of a calibration file; `path` is for messages. Raises as `load` does."""
         version = data.get(VERSION_KEY, VERSION)
         if not isinstance(version, int) or isinstance(version, bool) or not 0 < version <= VERSION:
-            raise InputError(
-                f"{path}: {VERSION_KEY}: is {str(version)[:40]!r}, supported is {VERSION}: update this "
-                "package or roll back"
-            )
+            remedy = f"supported is {VERSION}: update this package or roll back"
+            raise InputError(f"{path}: {VERSION_KEY}: is {str(version)[:40]!r}, {remedy}")
         contradictions: list[str] = []
         lidars = sorted((key for key in data if str(key).endswith(TO_LEFT)), key=RIGHT_TO_LEFT.__ne__)
         to_left = {key.removesuffix(TO_LEFT): transform_of(data, key, path) for key in lidars}
@@ -170,9 +168,7 @@ class CalibrationFile:
         wheels = poses_of(data, WHEELS, path)[0] if WHEELS in data else {}
         if wheels:
             check_convention(data[WHEELS].get("convention"), [WHEELS_CONVENTION], f"{path}: {WHEELS}")
-        return cls(
-            to_left, footprint, plane, tuple(contradictions), entries, data, Path(path), footprint_from_lidar=wheels
-        )
+        return cls(to_left, footprint, plane, tuple(contradictions), entries, data, Path(path), None, wheels)
 
     def with_alignment(self, result, robot_id: str, timestamp: datetime.datetime | None = None) -> "CalibrationFile":
         """Return a copy that holds an `AlignmentResult`. Raises `Refused` if the result carries refusals."""
@@ -219,32 +215,25 @@ class CalibrationFile:
         footprints = [FOOTPRINT, *([FOOTPRINT_ALIAS] if FOOTPRINT_ALIAS in self.data else [])]
         forms = {key: (result.footprint_from_base.tolist(), FOOTPRINT_CONVENTION) for key in footprints}
         forms[FLOOR] = plane_entry(result.plane.facing(UP)), PLANE_CONVENTION
-        return self.updated(
-            {key: entry_for(result, *form, robot_id, timestamp) | by_left for key, form in forms.items()}
-        )
+        entries = {key: entry_for(result, *form, robot_id, timestamp) | by_left for key, form in forms.items()}
+        return self.updated(entries)
 
     def with_wheels(self, result, num_frames: int, robot_id: str) -> "CalibrationFile":
         """Return a copy that holds the `Wheels` of a robot that drove. Raises `Refused` if they carry refusals."""
         _check_accepted(result, "lidar poses relative to the wheels")
         entry = {
             "data": {name: pose.tolist() for name, pose in result.footprint_from_lidar.items()},
-            "robot_id": str(robot_id),
-            "timestamp": datetime.datetime.now().isoformat(),
-            "fit_method": "driving",
-            "num_stations": len(result.stations),
-            "num_frames": int(num_frames),
+            "robot_id": str(robot_id), "timestamp": datetime.datetime.now().isoformat(), "fit_method": "driving",
+            "num_stations": len(result.stations), "num_frames": int(num_frames),
             "odometry": {name: float(value) for name, value in result.odometry.items()} | {"slip": float(result.slip)},
-            "covariance": result.covariance.tolist(),
-            "convention": WHEELS_CONVENTION,
-        }
+            "covariance": result.covariance.tolist(), "convention": WHEELS_CONVENTION,
+        }  # fmt: skip
         return self.updated({WHEELS: entry})
 
     def save(self, path: str | Path | None = None) -> Path | None:
-        """Write the file atomically and return the backup of the replaced one, None without one.
-
-        `path` defaults to the one it was loaded from. Raises `InputError` if it cannot be written, or if that file has
-        changed since it was loaded (`update` locks it meanwhile).
-        """
+        """Write the file atomically and return the backup of the replaced one, None without one. `path` defaults to the
+        one it was loaded from. Raises `InputError` if it cannot be written, or if that file has changed since it was
+        loaded (`update` locks it meanwhile)."""
         target = Path(path or self.path or default_path())
         with files.locked(target):
             same = self.as_read is not None and os.path.realpath(target) == os.path.realpath(str(self.path))
@@ -255,13 +244,11 @@ class CalibrationFile:
     @property
     def edited(self) -> list[str]:
         """The fields that no longer have their digests, as "entry: field" or "entry: data.lidar"."""
+        entries = {key: entry for key, entry in self.data.items() if isinstance(entry, dict)}
         return [
-            f"{key}: {name}"
-            for key, entry in self.data.items()
-            if isinstance(entry, dict)
-            for name, digest in _known_digests(entry).items()
-            if _digests(entry).get(name) != digest
-        ]
+            f"{key}: {name}" for key, entry in entries.items()
+            for name, digest in _known_digests(entry).items() if _digests(entry).get(name) != digest
+        ]  # fmt: skip
 
     @property
     def _as_written(self) -> dict[str, Any]:
@@ -343,9 +330,8 @@ def footprint_of(data: dict[str, Any], path, contradictions: list[str]) -> np.nd
     if primary is not None and alias is not None:
         distance, angle = error(primary, alias)
         if distance > AGREEMENT_M or angle > AGREEMENT_RAD:
-            contradictions.append(
-                f"{FOOTPRINT} and {FOOTPRINT_ALIAS} differ by {distance * 1e3:.2f} mm and {np.degrees(angle):.3f} deg"
-            )
+            apart = f"{distance * 1e3:.2f} mm and {np.degrees(angle):.3f} deg"
+            contradictions.append(f"{FOOTPRINT} and {FOOTPRINT_ALIAS} differ by {apart}")
     return alias if primary is None else primary
 
 
@@ -353,10 +339,8 @@ def floor_of(
     data: dict[str, Any], footprint: np.ndarray | None, path, contradictions: list[str]
 ) -> tuple[Plane | None, np.ndarray | None]:
     """Return the floor plane in base_link and base_footprint_from_base_link, each by the other if it is missing.
-
     Published files write d of `normal . p = d` beside the text `normal . p + distance = 0`, so the sign of an entry
-    without a `convention` is that of the transform.
-    """
+    without a `convention` is that of the transform."""
     of_transform = None if footprint is None else floor_of_footprint(footprint)
     if FLOOR not in data:
         return of_transform, footprint
@@ -367,19 +351,15 @@ def floor_of(
         check_convention(convention, list(readings), f"{path}: {FLOOR}")
     if of_transform is None:
         if convention is None:
-            raise InputError(
-                f"{path}: {FLOOR}: the sign of distance is ambiguous without a convention entry or {FOOTPRINT};"
-                " run the floor calibration again"
-            )
+            ambiguous = f"the sign of distance is ambiguous without a convention entry or {FOOTPRINT}"
+            raise InputError(f"{path}: {FLOOR}: {ambiguous}; run the floor calibration again")
         plane = readings[convention].facing(UP)
         return plane, footprint_from_base(plane)
     possible = list(readings.values()) if convention is None else [readings[convention]]
     height, tilt = min(floor_error(of_transform, plane) for plane in possible)
     if height > AGREEMENT_M or tilt > AGREEMENT_RAD:
-        contradictions.append(
-            f"{FLOOR} and the footprint transform describe floors {height * 1e3:.2f} mm and "
-            f"{np.degrees(tilt):.3f} deg apart"
-        )
+        apart = f"{height * 1e3:.2f} mm and {np.degrees(tilt):.3f} deg apart"
+        contradictions.append(f"{FLOOR} and the footprint transform describe floors {apart}")
     return of_transform, footprint
 
 
@@ -408,9 +388,7 @@ def entry_of(raw: dict[str, Any], key: str, path) -> Entry:
         if raw.get("fit_method") != ONE_LIDAR:  # which aligns nothing, exactly
             check_covariance(covariance, f"{where}: covariance")
     if "convention" in given and key != FLOOR:
-        known = FOOTPRINT_CONVENTION
-        if key not in (FOOTPRINT, FOOTPRINT_ALIAS):
-            known = convention_of(key.removesuffix(TO_LEFT))
+        known = convention_of(key.removesuffix(TO_LEFT)) if key.endswith(TO_LEFT) else FOOTPRINT_CONVENTION
         check_convention(given["convention"], [known, known.partition(";")[0]], where)
     numbers = {
         name: float(numbers_of(given[name], (), f"{where}: {name}")) for name in ("rmse", "num_frames") if name in given
@@ -492,18 +470,11 @@ def entry_for(
 ) -> dict[str, Any]:
     """Return the entry of a result with method, rmse, frames and covariance; `data` as by its `convention`."""
     return {
-        "data": data,
-        "robot_id": str(robot_id),
-        "timestamp": (timestamp or datetime.datetime.now()).isoformat(),
-        "fit_method": str(result.method),
-        "rmse": float(result.rmse),
-        "num_frames": int(result.num_frames),
-        "covariance": result.covariance.tolist(),
-        "convention": convention,
-    }
+        "data": data, "robot_id": str(robot_id), "timestamp": (timestamp or datetime.datetime.now()).isoformat(),
+        "fit_method": str(result.method), "rmse": float(result.rmse), "num_frames": int(result.num_frames),
+        "covariance": result.covariance.tolist(), "convention": convention,
+    }  # fmt: skip
 
 
 def plane_entry(plane: Plane) -> dict[str, Any]:
-    return {
-        "normal": plane.normal.tolist(), "distance": float(plane.offset), "description": PLANE_DESCRIPTION
-    }  # fmt: skip
+    return {"normal": plane.normal.tolist(), "distance": float(plane.offset), "description": PLANE_DESCRIPTION}

@@ -109,8 +109,7 @@ def problems(calibration: CalibrationFile, described: Described | None = None) -
 
 def inconsistencies(calibration: CalibrationFile, described: Described | None = None) -> list[str]:
     """Return one sentence for each two statements of the file about the same poses that differ by more than both
-    uncertainties allow, and for each lidar that is farther from its description than a calibration accepts: edited by
-    hand, or written at different times on a robot that has changed meanwhile."""
+    uncertainties allow, and for each lidar that is farther from its description than a calibration accepts."""
     mounts, wheels = stored_mounts(calibration), stored_wheels(calibration)
     placed = {} if mounts is None else mounts.base_from_lidar
     sentences = []
@@ -132,11 +131,8 @@ def inconsistencies(calibration: CalibrationFile, described: Described | None = 
             pose, uncertain = transform_to_left(poses, covariance, name)
             change = _pose_change(key, calibration.to_left[name], pose, [_covariance(calibration, key), uncertain])
             if (change.sigmas or 0.0) > DIFFERS:
-                off = change.distance, change.angle
-                sentences.append(
-                    f"{part} and {key} have the {name} lidar {_apart(off)} apart, relative to the left one "
-                    f"({change.sigmas:.1f} sigma)"
-                )
+                apart = f"{_apart((change.distance, change.angle))} apart, relative to the left one"
+                sentences.append(f"{part} and {key} have the {name} lidar {apart} ({change.sigmas:.1f} sigma)")
     return sentences
 
 

@@ -85,47 +85,36 @@ class Agreement:
 
     def sentence(self) -> str:
         """Return the difference in one line, with standard deviations."""
-        names, units = ("x", "y", "z", "roll", "pitch", "yaw"), 3 * [(1e3, 2, "mm")] + 3 * [(np.degrees(1.0), 3, "deg")]
-        deviations = np.sqrt(np.diag(self.covariance))
+        names, deviations = ("x", "y", "z", "roll", "pitch", "yaw"), np.sqrt(np.diag(self.covariance))
+        values = zip(names, self.difference, deviations, strict=True)
+        units = 3 * [(1e3, 2, "mm")] + 3 * [(np.degrees(1.0), 3, "deg")]
         parts = ", ".join(
             f"{name} {scale * value:+.{digits}f} {unit} (+- {scale * deviation:.{digits}f})"
-            for name, (scale, digits, unit), value, deviation in zip(
-                names, units, self.difference, deviations, strict=True
-            )
+            for (name, value, deviation), (scale, digits, unit) in zip(values, units, strict=True)
         )
-        return (
-            f"{self.lidar} lidar, by wheels against arm: {parts}; x, y, yaw {self.by_wheels:.1f} sigma, "
-            f"z, roll, pitch {self.by_floor:.1f} sigma"
-        )
+        sigmas = f"x, y, yaw {self.by_wheels:.1f} sigma, z, roll, pitch {self.by_floor:.1f} sigma"
+        return f"{self.lidar} lidar, by wheels against arm: {parts}; {sigmas}"
 
     def findings(self) -> list[Finding]:
         """Return the disagreements that the covariances do not explain."""
         return [
             *when(
-                self.by_wheels > DIFFERS,
-                "arm_and_wheels_differ",
-                f"arm and wheels disagree: {self.sentence()}",
-                "check the arm's position on the base in the description, and the frame of the odometry; "
-                "drive again on "
-                "clean floor, and repeat the arm's poses",
+                self.by_wheels > DIFFERS, "arm_and_wheels_differ", f"arm and wheels disagree: {self.sentence()}",
+                "check the arm's position on the base in the description, and the frame of the odometry; drive again "
+                "on clean floor, and repeat the arm's poses",
             ),
             *when(
-                self.by_floor > DIFFERS,
-                "floors_differ",
-                f"the floors of file and drive disagree: {self.sentence()}",
+                self.by_floor > DIFFERS, "floors_differ", f"the floors of file and drive disagree: {self.sentence()}",
                 "calibrate the floor again where the robot drove (ros_find_floor_calibration)",
             ),
-        ]
+        ]  # fmt: skip
 
 
 def agreements(file: CalibrationFile) -> list[Agreement]:
     """Compare the lidars by the drive with those by the arm, for each lidar that a file has by both; none if the file
     lacks mounts, floor or wheels, or their covariances. base_link's origin is over the centre of rotation, its x along
-    the direction of driving, by REP 105.
-
-    The mounts' errors shift and turn the lidar in the plane. The file's floor is relative to the left lidar and moves
-    with it, so z, roll and pitch have the uncertainty of the clouds.
-    """
+    the direction of driving, by REP 105. The mounts' errors shift and turn the lidar in the plane. The file's floor is
+    relative to the left lidar and moves with it, so z, roll and pitch have the uncertainty of the clouds."""
     mounts, wheels = stored_mounts(file), stored_wheels(file)
     key = next((key for key in ENTRIES if key in file.entries), None)
     if mounts is None or wheels is None or file.floor_plane is None or file.entries[key].covariance is None:
@@ -134,20 +123,18 @@ def agreements(file: CalibrationFile) -> list[Agreement]:
     seen = file.data[key].get(SEEN_COVARIANCE, file.entries[key].covariance)
     seen = numbers_of(seen, (3, 3), f"{file.path}: {key}")
     plane = file.floor_plane.facing(UP)
+    change = np.column_stack([_over_floor_change(plane, step) for step in STEP * np.eye(15)])
     compared = []
     for number, (name, pose) in enumerate(poses.items()):
         if name not in wheels.footprint_from_lidar:
             continue
         both = np.r_[0:6, 6 * number : 6 * number + 6]
-        uncertain = block_diag(covariance[np.ix_(both, both)], seen)
-        change = np.column_stack([_over_floor_change(plane, step) for step in STEP * np.eye(15)])
+        by_arm = change @ block_diag(covariance[np.ix_(both, both)], seen) @ change.T
         over_floor = footprint_from_base(plane) @ pose
-        by_arm = change @ uncertain @ change.T
-        first = 6 * list(wheels.footprint_from_lidar).index(name)
-        by_wheels = wheels.covariance[first : first + 6, first : first + 6]
         at_lidar = about_origin(over_floor)
         difference = log(wheels.footprint_from_lidar[name] @ inverse(over_floor))
-        compared.append(Agreement(name, at_lidar @ difference, at_lidar @ (by_arm + by_wheels) @ at_lidar.T))
+        total = by_arm + wheels.covariance_of(name)
+        compared.append(Agreement(name, at_lidar @ difference, at_lidar @ total @ at_lidar.T))
     return compared
 
 

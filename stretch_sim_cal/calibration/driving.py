@@ -28,6 +28,7 @@ from typing import Any
 
 import numpy as np
 
+from stretch_sim_cal.calibration import findings as checks
 from stretch_sim_cal.calibration.alignment.second_opinion import second_opinion
 from stretch_sim_cal.calibration.cloud_frames import covariance_of_frames, wrong_rotor_angles
 from stretch_sim_cal.calibration.clouds import DirectionCells, FrameIntake
@@ -43,15 +44,6 @@ from stretch_sim_cal.calibration.drive_problem import (
     ViewUnknowns,
 )
 from stretch_sim_cal.calibration.finding import Finding, when
-from stretch_sim_cal.calibration.findings import (
-    another_opinion,
-    distorted,
-    disturbance,
-    large_residuals,
-    model_findings,
-    movement,
-    unit_warnings,
-)
 from stretch_sim_cal.calibration.floor.cells import RADIUS
 from stretch_sim_cal.calibration.floor.findings import uncertain_floor
 from stretch_sim_cal.calibration.floor.support_method import JointFloor
@@ -163,14 +155,13 @@ class DrivenArray:
         at the station; the latter is needed if the robot both turns and drives on the way. The base stands there, or
         moves as in `sweep`, but stands at the first. Raises `InputError` for other arrays."""
         poses = np.atleast_2d(np.asarray(odometry, dtype=float))
+        number = len(self._stations)
         if poses.ndim != 2 or poses.shape[1] != 3 or not len(poses) or not np.isfinite(poses).all():
-            raise InputError(
-                f"station {len(self._stations) + 1}: odometry: expected finite numbers x, y, yaw, or rows of these"
-            )
-        if sweep is not None and not self._stations:
+            raise InputError(f"station {number + 1}: odometry: expected finite numbers x, y, yaw, or rows of these")
+        if sweep is not None and not number:
             raise InputError("station 1: the robot has to stand still at the first station")
-        self._stations.append(_Station(FrameIntake(self._names), self._empty_cells(len(self._stations)), sweep))
-        if len(self._stations) > 1:
+        self._stations.append(_Station(FrameIntake(self._names), self._empty_cells(number), sweep))
+        if number:
             velocities = np.array([station.velocity for station in self._stations[-2:]])
             self._legs.append(Leg.along(np.vstack([self._at, poses]), velocities))
         self._at = poses[-1]
@@ -182,6 +173,7 @@ class DrivenArray:
         """Add a cloud of each lidar by name, each in its own frame, as of `RoomAlignment.add`; of a station on the move
         structured arrays with a `timestamp` (s) of each point. Raises `InputError` if they have none."""
         in_order, station = tuple(clouds[name] for name in self._names), self._stations[-1]
+        where = f"station {len(self._stations)}"
         if station.sweep is None:
             for cells, cloud in zip(station.cells, station.intake.admit(*in_order), strict=True):
                 cells.add(cloud)
@@ -189,17 +181,13 @@ class DrivenArray:
                 self._floor.add(*in_order)
             return
         if any("timestamp" not in (cloud.dtype.names or ()) for cloud in in_order):
-            raise InputError(
-                f"station {len(self._stations)}: clouds that were taken on the move need the time of each point, a "
-                "field 'timestamp' in s"
-            )
+            needed = "clouds that were taken on the move need the time of each point, a field 'timestamp' in s"
+            raise InputError(f"{where}: {needed}")
         station.intake.admit(*in_order)
         times, known = np.concatenate([returns_of(cloud)["timestamp"] for cloud in in_order]), station.sweep.times
         if len(times) and not known[0] <= times.min() <= times.max() <= known[-1]:
-            raise InputError(
-                f"station {len(self._stations)}: its points are of {times.min():.3f} to {times.max():.3f} s, its "
-                f"sweep of {known[0]:.3f} to {known[-1]:.3f} s"
-            )
+            taken = f"{times.min():.3f} to {times.max():.3f} s"
+            raise InputError(f"{where}: its points are of {taken}, its sweep of {known[0]:.3f} to {known[-1]:.3f} s")
         station.clouds.append(in_order)
 
     @property
@@ -226,22 +214,20 @@ class DrivenArray:
         unknowns = DrivenUnknowns(models, len(self._stations), self._moves)
         solver, state = Solver.starting(unknowns, first.state.base_from_lidar, [np.diag(DESCRIBED**2)])
         drive = replace(first, state=state)
-        pairs = self._pairs(views, drive.views(unknowns).base_from_lidar)
-        _, lidars = seen_by_another(lidars, drive.views(unknowns).base_from_lidar, pairs, AlignmentSettings())
+        poses = drive.views(unknowns).base_from_lidar
+        pairs = self._pairs(views, poses)
+        _, lidars = seen_by_another(lidars, poses, pairs, AlignmentSettings())
         noise, floor, trust = Noise.first(len(lidars)), None, None
         for slack, grids, on_floor in PASSES:
             if on_floor and floor is None:
                 if self._moves:
-                    lidars = self._views(drive)
-                    _, lidars = seen_by_another(
-                        lidars, drive.views(unknowns).base_from_lidar, pairs, AlignmentSettings()
-                    )
+                    poses = drive.views(unknowns).base_from_lidar
+                    _, lidars = seen_by_another(self._views(drive), poses, pairs, AlignmentSettings())
                 drive, floor = self._onto_floor(drive)
                 solver.priors = replace(solver.priors, nominal=drive.state)
                 if floor.accepted:
                     unevenness = max(floor.diagnostics["unevenness"], LEAST_UNEVENNESS)
-                    near = _near(drive.stations)
-                    trust = FloorTrust(near, unevenness, ON_FLOOR, of_room=True)
+                    trust = FloorTrust(_near(drive.stations), unevenness, ON_FLOOR, of_room=True)
             block = room_block(lidars, drive.views(unknowns), noise, slack, grids, trust, pairs=pairs)
             reduced, noise_information, beside = self._equations(block, drive, unknowns, lidars)
             # The noise information is of the room only: along a corridor it exceeds that of odometry.
@@ -301,17 +287,15 @@ class DrivenArray:
                 given = inverse(stations[before] @ poses[lidar]) @ guess @ poses[lidar]
                 both = Views(views[before * count + lidar], views[number * count + lidar])
                 tried.append((both.under(given, every=5, leniency=3.0).score, lidar, before, given, both))
-            best = None
+            found = []
             for _, lidar, before, given, both in sorted(tried, key=lambda each: -each[0])[:2]:
                 moved = aligned(before * count + lidar, number * count + lidar, given)
-                if moved is not None and (best is None or both.under(moved).score > best[0]):
-                    best = (
-                        both.under(moved).score, stations[before] @ poses[lidar] @ moved @ inverse(poses[lidar]),
-                        credible(both.under(moved), near=True),
-                    )  # fmt: skip
-            if best is None or not best[2]:
-                suspects.append(number + 1)
-            stations.append(guess if best is None else best[1])
+                if moved is not None:
+                    fit, pose = both.under(moved), stations[before] @ poses[lidar] @ moved @ inverse(poses[lidar])
+                    found.append((fit.score, pose, credible(fit, near=True)))
+            _, pose, fits = max(found, key=lambda each: each[0], default=(0.0, guess, False))
+            suspects += [] if fits else [number + 1]
+            stations.append(pose)
         return Drive(State(tuple(poses), ()), stations, np.zeros(3 + self._moves), STANCE), suspects
 
     def _pairs(self, views: Sequence[View], poses: Sequence[np.ndarray]) -> list[tuple[int, int]]:
@@ -338,11 +322,9 @@ class DrivenArray:
         # All stations determine the lidars' poses and the floor better than the first one, and give the findings about
         # the lidars' errors.
         ignored = ("lidars_disagree", "uncertain_floor")
-        floor = replace(
-            floor,
-            refusals=[finding for finding in floor.refusals if finding.code not in ignored],
-            warnings=[finding for finding in floor.warnings if finding.code != "beyond_sensor_file"],
-        )
+        refusals = [finding for finding in floor.refusals if finding.code not in ignored]
+        warnings = [finding for finding in floor.warnings if finding.code != "beyond_sensor_file"]
+        floor = replace(floor, refusals=refusals, warnings=warnings)
         onto = footprint_from_base(floor.plane)
         drive = replace(drive, stations=[onto @ station for station in drive.stations])
         mean = np.zeros(6)
@@ -395,29 +377,25 @@ class DrivenArray:
             np.bincount(last.surface.side, cells) / np.bincount(last.surface.side)
             for cells in (last.surface.disturbed > 0, last.surface.moving)
         )
-        refusals = [
-            Finding(
-                "stations_differ",
-                f"the views at station {number} agree with those of no earlier station",
-                "keep people out of view, stop at shorter distances, and drive where the wheels do not slip",
-            ) for number in suspects
-        ] or movement(motion, float(disturbed.max()), last.num_used)  # fmt: skip
-        first = result.base_from_lidar[names[0]]
-        far, near = [], []
+        remedy = "keep people out of view, stop at shorter distances, and drive where the wheels do not slip"
+        sentence = "the views at station {} agree with those of no earlier station"
+        refusals = [Finding("stations_differ", sentence.format(number), remedy) for number in suspects]
+        refusals = refusals or checks.movement(motion, float(disturbed.max()), last.num_used)
+        first, far, near = result.base_from_lidar[names[0]], [], []
         for name in names[1:]:
             between_two = result.transform(names[0], name)
             directions = self._checks.directions(result.covariance(names[0], name), first)
             where = f"lidar {name} to {names[0]}" if count > 2 else ""
             refusals += [finding.at(where) if where else finding for finding in unobserved(directions)]
             described = inverse(self._described[0]) @ self._described[names.index(name)]
-            against = model_findings(described, between_two, (names[0], name))
-            for kind, findings in zip((far, near), against, strict=True):
-                kind += findings
-        refusals = refusals or large_residuals(last.scale, result.rmse)
-        refusals = refusals or distorted(wrong_rotor_angles(poses, numbers_of_units, names)) or far
+            against = checks.model_findings(described, between_two, (names[0], name))
+            far, near = far + against[0], near + against[1]
+        refusals = refusals or checks.large_residuals(last.scale, result.rmse)
+        refusals = refusals or checks.distorted(wrong_rotor_angles(poses, numbers_of_units, names)) or far
         refusals = refusals or self._opinions(last, covariance)
         warnings = list(dict.fromkeys(warning for each in self._stations for warning in each.intake.warnings()))
-        warnings += near + disturbance(float(moving.max())) + unit_warnings(numbers_of_units, self._sensors, names)
+        warnings += near + checks.disturbance(float(moving.max()))
+        warnings += checks.unit_warnings(numbers_of_units, self._sensors, names)
         return replace(result, refusals=list(dict.fromkeys(refusals)), warnings=list(dict.fromkeys(warnings)))
 
     def _opinions(self, last: RoomBlock, covariance: np.ndarray) -> list[Finding]:
@@ -425,7 +403,8 @@ class DrivenArray:
         findings, to_first = [], by_poses(np.eye(4), len(self._names) - 1)
         for number, change in enumerate(to_first.reshape(-1, 6, len(covariance)), start=1):
             if last.used_between((0, number)) >= ENOUGH:
-                findings += another_opinion(second_opinion(last.surface, (0, number)), change @ covariance @ change.T)
+                opinion = second_opinion(last.surface, (0, number))
+                findings += checks.another_opinion(opinion, change @ covariance @ change.T)
         return findings
 
     def _wheels(self, drive: Drive, solution: Solution, unknowns: DrivenUnknowns, covariance: np.ndarray) -> Wheels:
@@ -440,29 +419,24 @@ class DrivenArray:
         of_first = np.r_[columns_of(unknowns.poses[0])[PLANAR], columns_of(unknowns.scales)]
         strafes = sum(float(np.abs(leg.steps[:, 1]).sum()) for leg in self._legs) > STRAFED
         known = solution.covariance[np.ix_(of_first, of_first)]
-        gain = most_gained(
-            known, drive.state.base_from_lidar[0], drive.scales, self._settings, drive.slip, motions(strafes)
-        )
+        first = drive.state.base_from_lidar[0]
+        gain = most_gained(known, first, drive.scales, self._settings, drive.slip, motions(strafes))
         directions, refusals = [], []
-        checks = list(zip(AXES, (LEVER, LEVER, YAW), self._settings.bounds.tolist(), strict=True))
+        limits = list(zip(AXES, (LEVER, LEVER, YAW), self._settings.bounds.tolist(), strict=True))
         for lidar, deviations in zip(self._names, wheels.deviations.tolist(), strict=True):
-            for number, ((axis, factor, unit), (against, code, remedy), bound) in enumerate(checks):
+            for number, ((axis, factor, unit), (against, code, remedy), bound) in enumerate(limits):
                 name, deviation = f"the {lidar} lidar's {axis} relative to the {against}", deviations[number]
                 directions.append(Direction(name, deviation, bound))
                 refusals += when(
-                    not directions[-1].observed,
-                    code,
+                    not directions[-1].observed, code,
                     f"the drive does not determine {name}: standard deviation {factor * deviation:.2g} {unit}, at most "
                     f"{factor * bound:.2g} {unit} is allowed",
                     gain.words if gain is not None and gain.of == number else remedy,
-                )
-        warnings = when(
-            drive.slip > SLIPPERY,
-            "slippery",
-            f"the wheels slipped {drive.slip:.1f} times as much as expected",
-            "clean the wheels, drive more slowly, or set the slip of this floor",
-        )
-        beyond, _ = model_findings(self._described[0], drive.state.base_from_lidar[0], self._names[:2])
+                )  # fmt: skip
+        slipped = f"the wheels slipped {drive.slip:.1f} times as much as expected"
+        remedy = "clean the wheels, drive more slowly, or set the slip of this floor"
+        warnings = when(drive.slip > SLIPPERY, "slippery", slipped, remedy)
+        beyond, _ = checks.model_findings(self._described[0], first, self._names[:2])
         refusals += [Finding(far.code, f"relative to the wheels {far.sentence}", far.remedy) for far in beyond]
         return replace(wheels, directions=directions, gain=gain, known=known, refusals=refusals, warnings=warnings)
 
@@ -479,9 +453,7 @@ class DrivenArray:
         return replace(floor, plane=plane, footprint_from_base=footprint, covariance=known, refusals=refusals)
 
 
-def _deskewed(
-    cloud: np.ndarray, pose: np.ndarray, sweep: Sweep, scales: np.ndarray, clock: float
-) -> np.ndarray:  # fmt: skip
+def _deskewed(cloud: np.ndarray, pose: np.ndarray, sweep: Sweep, scales: np.ndarray, clock: float) -> np.ndarray:
     """Return the returns of a structured cloud in the lidar's frame at the station, the lidar at `pose` (4, 4)."""
     cloud = returns_of(cloud)
     points = sweep.deskewed(coordinates(cloud).astype(float), cloud["timestamp"], pose, scales, clock)

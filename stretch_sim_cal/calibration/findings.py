@@ -86,10 +86,7 @@ SCAN_MOTION_IMPOSSIBLE = np.array([0.01, np.deg2rad(0.25)])
 
 def unit_warnings(numbers: Mapping[str, float], sensors: Sensors, names: Sequence[str] = SIDES) -> list[Finding]:
     """Return the lidars' errors, `numbers` by name and lidar as in a result's diagnostics, that are beyond their sensor
-    files, and the corrections that their drivers omit.
-
-    Their priors were widened (`Solver`), so neither the result nor its covariance depends on the file.
-    """
+    files (whose priors were widened, `Solver`), and the corrections that their drivers omit."""
     findings = [] if sensors is None else _uncorrected(numbers, names)
     findings += [
         Finding(
@@ -118,9 +115,7 @@ def unit_warnings(numbers: Mapping[str, float], sensors: Sensors, names: Sequenc
                 beyond.append(f"channels differ in {kind} by {share:.1f}")
         sentence = f"standard deviations of sensor file {sensor.name}; it was estimated without that limit"
         remedy = "give a unit file of this lidar, or the sensor file of its kind"
-        findings += [
-            Finding("beyond_sensor_file", f"the {name} lidar's {excess} {sentence}", remedy) for excess in beyond
-        ]
+        findings += [Finding("beyond_sensor_file", f"the {name} lidar's {each} {sentence}", remedy) for each in beyond]
     return findings
 
 
@@ -244,26 +239,21 @@ def impossible_units(
 
 def _uncorrected(numbers: Mapping[str, float], names: Sequence[str]) -> list[Finding]:
     """Return the corrections that drivers omit: one finding for all lidars if they are the same."""
-    omitted = {
-        name: " and ".join(
-            correction
-            for scalar, correction in UNCORRECTED.items()
-            if (key := f"{scalar}_{name}") in numbers and numbers[key] - 3.0 * numbers[f"{key}_std"] > 0.5
-        )
-        for name in names
-    }
+    omitted = {}
+    for name in names:
+        keys = {f"{scalar}_{name}": correction for scalar, correction in UNCORRECTED.items()}
+        sure = (key in numbers and numbers[key] - 3.0 * numbers[f"{key}_std"] > 0.5 for key in keys)
+        omitted[name] = " and ".join(itertools.compress(keys.values(), sure))
     drivers = {f"the {name} lidar's driver does": corrections for name, corrections in omitted.items()}
     if len(set(omitted.values())) == 1:
         count = "both" if len(names) == len(SIDES) else "all"
         drivers = {f"the drivers of {count} lidars do": omitted[names[0]]}
-    remedy = (
-        "enable the correction and calibrate again: the calibration is valid only for clouds with the same correction"
-    )
+    valid = "the calibration is valid only for clouds with the same correction"
+    remedy = f"enable the correction and calibrate again: {valid}"
     return [
         Finding("driver_uncorrected", f"{driver} not correct {corrections} of the sensor's table", remedy)
-        for driver, corrections in drivers.items()
-        if corrections
-    ]
+        for driver, corrections in drivers.items() if corrections
+    ]  # fmt: skip
 
 
 def differing_ranges(difference: float, deviation: float, allowed: float) -> list[Finding]:
@@ -279,15 +269,12 @@ def differing_ranges(difference: float, deviation: float, allowed: float) -> lis
 
 def distorted(angles: Mapping[str, tuple[float, float]]) -> list[Finding]:
     """Check the rotor angles of `wrong_rotor_angles`: larger errors than an encoder's have more than two harmonics."""
+    remedy = "check whether the driver distorts its clouds (motion compensation at rest?)"
+    sentence = "the {} lidar's azimuths are off by up to {:.2f} deg, too much for an encoder error"
     return [
-        Finding(
-            "distorted_clouds",
-            f"the {name} lidar's azimuths are off by up to {np.degrees(angle):.2f} deg, too much for an encoder error",
-            "check whether the driver distorts its clouds (motion compensation at rest?)",
-        )
-        for name, (angle, deviation) in angles.items()
-        if angle - 3.0 * deviation > WRONG_ROTOR
-    ]
+        Finding("distorted_clouds", sentence.format(name, np.degrees(angle)), remedy)
+        for name, (angle, deviation) in angles.items() if angle - 3.0 * deviation > WRONG_ROTOR
+    ]  # fmt: skip
 
 
 def error_in_units(name: str, value: float, deviation: float) -> str:
@@ -377,15 +364,12 @@ def wrong_minimum(views: Consistency, near: bool = False, closely: Consistency |
     hardly_meet = views.overlap < MIN_OVERLAP and views.contradict <= CREDIBLE_CONTRADICT
     contradict = SOMEBODY if near else CREDIBLE_CONTRADICT
     return when(
-        not credible(views, near) and not hardly_meet and not _scene_changed(views, closely),
-        "contradicting_views",
+        not credible(views, near) and not hardly_meet and not _scene_changed(views, closely), "contradicting_views",
         f"the two views do not fit together: {int(100.0 * views.agree)} % of the points visible to both agree "
         f"(at least {100.0 * CREDIBLE_AGREE:.0f} %), {100.0 * views.contradict:.1f} % are in space that the other "
-        f"lidar saw as free (at most {100.0 * contradict:.0f} %): the initial guess is wrong, or something "
-        "moved between "
-        "the lidars' scans",
-        "check the description's poses and which lidar is left",
-    )
+        f"lidar saw as free (at most {100.0 * contradict:.0f} %): the initial guess is wrong, or something moved "
+        "between the lidars' scans", "check the description's poses and which lidar is left",
+    )  # fmt: skip
 
 
 def _scene_changed(views: Consistency, closely: Consistency | None) -> bool:
@@ -398,10 +382,8 @@ def _scene_changed(views: Consistency, closely: Consistency | None) -> bool:
 
 def changed_scene(views: Consistency) -> list[Finding]:
     """Return a warning if more of two views contradicts than the right transform of a still scene leaves."""
-    sentence = (
-        f"{100.0 * views.contradict:.0f} % of the points are in space that the other lidar saw as free: something "
-    )
-    sentence += "moved between the lidars' scans; what does not fit was left out"
+    share = f"{100.0 * views.contradict:.0f} % of the points are in space that the other lidar saw as free"
+    sentence = f"{share}: something moved between the lidars' scans; what does not fit was left out"
     return when(views.contradict > CREDIBLE_CONTRADICT, "changed_scene", sentence, "repeat when nothing moves")
 
 
@@ -410,29 +392,22 @@ def movement(motion: Motion, disturbed: float, used: float) -> list[Finding]:
     large one of surfaces that are seen only before or only after it. A robot that moved sees another view."""
     enough = used >= 2 * MIN_PATCHES
     moved = enough and (motion.translation > MAX_MOTION or motion.rotation > MAX_MOTION_ROTATION)
+    apart = enough and (motion.apart > MAX_APART or motion.apart_rotation > MAX_APART_ROTATION)
+    meanwhile = "while the frames were taken"
+    by = f"{1000.0 * motion.translation:.0f} mm and {np.rad2deg(motion.rotation):.2f} deg"
+    by_apart = f"{1000.0 * motion.apart:.1f} mm and {np.rad2deg(motion.apart_rotation):.3f} deg"
+    changed = f"the robot moved, or much around it: {100.0 * disturbed:.0f} % of the view changed {meanwhile}"
     return [
+        *when(moved, "moved", f"the robot moved by {by} {meanwhile}", "keep it still and repeat"),
         *when(
-            moved,
-            "moved",
-            f"the robot moved by {1000.0 * motion.translation:.0f} mm and {np.rad2deg(motion.rotation):.2f} deg while "
-            "the frames were taken",
-            "keep it still and repeat",
-        ),
-        *when(
-            enough and (motion.apart > MAX_APART or motion.apart_rotation > MAX_APART_ROTATION),
-            "lidar_moved",
-            f"one lidar moved against the other by {1000.0 * motion.apart:.1f} mm and "
-            f"{np.rad2deg(motion.apart_rotation):.3f} deg while the frames were taken",
+            apart, "lidar_moved", f"one lidar moved against the other by {by_apart} {meanwhile}",
             "tighten its mount, and repeat",
         ),
         *when(
-            disturbed > MAX_DISTURBED and not moved,
-            "moving_scene",
-            f"the robot moved, or much around it: {100.0 * disturbed:.0f} % of the view changed while the frames were "
-            "taken",
+            disturbed > MAX_DISTURBED and not moved, "moving_scene", changed,
             "keep it still, and repeat when nothing moves",
         ),
-    ]
+    ]  # fmt: skip
 
 
 def single_scan(frames: int, places: int) -> list[Finding]:
@@ -518,8 +493,7 @@ def model_findings(
     initial: np.ndarray | None, estimate: np.ndarray, lidars: Sequence[str]
 ) -> tuple[list[Finding], list[Finding]]:
     """Compare `estimate` with the description's transform `initial`, both (4, 4), and, of two `lidars` by name, with
-    its inverse: refusals and warnings. The description may be off by a few centimetres; what is farther off is another
-    robot's."""
+    its inverse: refusals (of another robot) and warnings (the description may be off by a few centimetres)."""
     if initial is None:
         return [], []
     distance, angle = error(initial, estimate)
@@ -533,5 +507,5 @@ def model_findings(
         return [Finding("swapped", sentence, f"exchange {both}")], []
     remedy = f"check the model, the mounts and whether {both} are swapped" if two else "check the model and the mounts"
     far = [Finding("far_from_description", sentence, remedy)]
-    beyond = max(distance / MAX_MODEL_TRANSLATION, angle / MAX_MODEL_ROTATION)
-    return (far, []) if beyond > ANOTHER_ROBOT else ([], far)
+    another_robot = max(distance / MAX_MODEL_TRANSLATION, angle / MAX_MODEL_ROTATION) > ANOTHER_ROBOT
+    return (far, []) if another_robot else ([], far)

@@ -10,6 +10,7 @@ each wall, at other azimuths.
     noise        variance of a single range about the room's planes, by range, incidence and echo strength
 """
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -142,12 +143,9 @@ class Identification:
         """Write a lidar's unit file, for the simulator. Raises `InputError`."""
         signature, noise = self.signatures[side], self.noise[side]
         sensor = signature.sensor
-        keys = signature.keys() | sensor.own_tables() | {
-            "range_noise": noise.constant,
-            "range_noise_growth": {
-                "range": noise.growth.range, "incidence": noise.growth.incidence, "echo": noise.growth.echo,
-            },
-        }  # fmt: skip
+        growth = {name: getattr(noise.growth, name) for name in ("range", "incidence", "echo")}
+        keys = signature.keys() | sensor.own_tables()
+        keys |= {"range_noise": noise.constant, "range_noise_growth": growth}
         write_unit(path, sensor.kind, self.models[side], self.units[side], **keys)
 
     def determined(self, side: int) -> np.ndarray:
@@ -156,16 +154,13 @@ class Identification:
 
 def identify(stations: Sequence[StationScans], initial: np.ndarray | None) -> Identification:
     """Return the errors of both lidars by recordings, from an initial right_to_left (4, 4), or none. Raises
-    `InputError` for too few frames, `Refused` for recordings that do not support a result: the robot moved, too little
-    overlap."""
+    `InputError` for too few frames, `Refused` if the robot moved or the overlap is too small."""
     rooms, seen = [], []
     for number, station in enumerate(stations, start=1):
         frames = [cells.num_frames for cells in station.cells]
         if min(frames) < MIN_FRAMES:
-            short = SIDES[int(np.argmin(frames))]
-            raise InputError(
-                f"recording {number}: {min(frames)} scans of the {short} lidar, at least {MIN_FRAMES} are needed"
-            )
+            short = f"{min(frames)} scans of the {SIDES[int(np.argmin(frames))]} lidar"
+            raise InputError(f"recording {number}: {short}, at least {MIN_FRAMES} are needed")
         lidars = tuple(map(Lidar.of_cells, station.cells))
         seen.append(lidars)
         initial = coarse_alignment(*(lidar.surface for lidar in lidars), initial, station.settings)
@@ -184,19 +179,15 @@ def identify(stations: Sequence[StationScans], initial: np.ndarray | None) -> Id
         _unit(unknowns.models[side], state.units[side], covariance[unit, unit], stations[0].signatures[side])
         for side, unit in enumerate(unknowns.units)
     )
-    residuals = tuple(
-        joined(RangeResiduals, [
-            _residuals(station.returns(side), lidars, block, side)
-            for station, lidars, block in zip(stations, rooms, blocks, strict=True)
-        ]) for side in (0, 1)
-    )  # fmt: skip
-    noise = tuple(
-        noise_law(of_lidar, stations[0].signatures[side].quantisation, stations[0].signatures[side].sensor)
-        for side, of_lidar in enumerate(residuals)
-    )
+    seen, signatures = list(zip(stations, rooms, blocks, strict=True)), stations[0].signatures
+    residuals, noise = [], []
+    for side, signature in enumerate(signatures):
+        parts = [_residuals(station.returns(side), lidars, block, side) for station, lidars, block in seen]
+        residuals.append(joined(RangeResiduals, parts))
+        noise.append(noise_law(residuals[-1], signature.quantisation, signature.sensor))
     return Identification(
-        units, unknowns.models, noise, residuals, state.left_from_right, covariance[RIGHT, RIGHT],
-        stations[0].signatures, _trade_offs(unknowns, covariance),
+        units, unknowns.models, tuple(noise), tuple(residuals), state.left_from_right, covariance[RIGHT, RIGHT],
+        signatures, _trade_offs(unknowns, covariance),
     )  # fmt: skip
 
 
@@ -242,22 +233,19 @@ def _trade_offs(unknowns: Unknowns, covariance: np.ndarray) -> list[str]:
     joint = rows @ covariance @ rows.T
     deviations = np.sqrt(np.maximum(np.diag(joint), 0.0))
     sentences = []
-    for first, (one, side) in enumerate(names):
-        for second in range(first + 1, len(names)):
-            other, other_side = names[second]
-            both = deviations[first] * deviations[second]
-            if both < 1e-18 or abs(correlation := joint[first, second] / both) < TRADE_OFF:
-                continue
-            if one == other:
-                unit, size = shown_unit(one.removeprefix("mean "))
-                apart = rows[first] - rows[second]
-                known = np.sqrt(apart @ covariance @ apart)
-                sentences.append(
-                    f"{one}: +-{size * deviations[first]:.2g} {unit} for each lidar, but +-{size * known:.2g} {unit} "
-                    "for left minus right"
-                )
-            elif side == other_side:
-                sentences.append(f"{one} and {other} of the {side} lidar trade off (correlation {correlation:+.2f})")
+    for first, second in itertools.combinations(range(len(names)), 2):
+        (one, side), (other, other_side) = names[first], names[second]
+        both = deviations[first] * deviations[second]
+        if both < 1e-18 or abs(correlation := joint[first, second] / both) < TRADE_OFF:
+            continue
+        if one == other:
+            unit, size = shown_unit(one.removeprefix("mean "))
+            apart = rows[first] - rows[second]
+            known = f"+-{size * np.sqrt(apart @ covariance @ apart):.2g} {unit}"
+            each = f"+-{size * deviations[first]:.2g} {unit}"
+            sentences.append(f"{one}: {each} for each lidar, but {known} for left minus right")
+        elif side == other_side:
+            sentences.append(f"{one} and {other} of the {side} lidar trade off (correlation {correlation:+.2f})")
     return sentences
 
 
@@ -290,10 +278,8 @@ def _residuals(cloud: Cloud, lidars: tuple[Lidar, Lidar], last: RoomBlock, side:
         residuals.append(residual)
     before, after = residuals
     kept = (np.abs(after) < FARTHEST) & (cosines > LEAST_COSINE)
-    rotor = returns.rotor
-    return RangeResiduals(
-        *(values[kept] for values in (before, after, ranges, cosines, channel, np.mod(rotor, 2 * np.pi), intensity))
-    )
+    values = before, after, ranges, cosines, channel, np.mod(returns.rotor, 2 * np.pi), intensity
+    return RangeResiduals(*(each[kept] for each in values))
 
 
 def _beyond(points, origins, patches, coefficients, patch) -> tuple[np.ndarray, np.ndarray]:
@@ -337,10 +323,8 @@ def _other_variances(residuals: RangeResiduals, quantisation: float, beam_diverg
 
 def noise_law(residuals: RangeResiduals, quantisation: float, sensor: Sensor) -> NoiseLaw:
     """Return the noise of a single range by residuals, without the parts of quantisation (m) and of the sensor's beam.
-
     Each squared residual is an estimate of the variance at its range, incidence and echo (iteratively reweighted, not
-    negative). Without enough weak echoes, their part is the sensor file's. Raises `InputError` for few returns.
-    """
+    negative). Without enough weak echoes, their part is the sensor file's. Raises `InputError` for few returns."""
     terms, values = _noise_terms(residuals), residuals.after
     if len(values) < MIN_RETURNS:
         raise InputError(

@@ -10,17 +10,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from stretch_sim_cal.calibration import summaries
+from stretch_sim_cal.calibration import methods, summaries
 from stretch_sim_cal.calibration.calibration_file import ARRAY, CalibrationFile
 from stretch_sim_cal.calibration.clouds import cloud_of, given_clouds
 from stretch_sim_cal.calibration.floor.support_method import JointFloor
 from stretch_sim_cal.calibration.lidars import DescribedLidar, LidarAlignment
-from stretch_sim_cal.calibration.methods import (
-    DEFAULT_ALIGNMENT_METHOD,
-    DEFAULT_FLOOR_METHOD,
-    alignment_method,
-    floor_method,
-)
 from stretch_sim_cal.calibration.mounts.file import each_mount
 from stretch_sim_cal.calibration.mounts.result import MountSettings, MountsResult
 from stretch_sim_cal.calibration.mounts.robot import MountedRobot, proposed
@@ -45,7 +39,7 @@ def calibrated(
     if not (floor and aligned.accepted) or aligned.floor is not None:
         return aligned, aligned.floor if aligned.accepted else None
     lidars = placed(lidars, aligned.base_from_lidar)
-    method = LidarFloor(DEFAULT_FLOOR_METHOD, lidars, nominal_footprint_from_base, body, aligned.known, units)
+    method = LidarFloor(methods.DEFAULT_FLOOR_METHOD, lidars, nominal_footprint_from_base, body, aligned.known, units)
     return aligned, solved(method, clouds)
 
 
@@ -53,11 +47,9 @@ def alignment_of(
     method: str, lidars: Mapping[str, DescribedLidar], body: Mapping[str, Any] | None = None,
     accept: tuple[float, float] | None = None, **given: Any,
 ) -> "LidarAlignment | PairwiseAlignment":  # fmt: skip
-    """Return an alignment of `lidars` by a method's name: `add` takes `Clouds`, `solve` returns `LidarPoses`.
-
-    `given` are further `AlignmentSettings`; `body` and `accept` are those of `LidarAlignment`.
-    """
-    if method == DEFAULT_ALIGNMENT_METHOD or len(lidars) == 1:
+    """Return an alignment of `lidars` by a method's name: `add` takes `Clouds`, `solve` returns `LidarPoses`. `given`
+    are further `AlignmentSettings`; `body` and `accept` are those of `LidarAlignment`."""
+    if method == methods.DEFAULT_ALIGNMENT_METHOD or len(lidars) == 1:
         return LidarAlignment(lidars, body, accept, **given)
     return PairwiseAlignment(method, lidars, {**(body or {}), **accepting(accept), **given})
 
@@ -69,18 +61,13 @@ class PairwiseAlignment:
     def __init__(self, method: str, lidars: Mapping[str, DescribedLidar], settings: Mapping[str, Any]):
         (self._first, first), *others = lidars.items()
         self._base_from_first = first.base_from_lidar
-        self._methods = {
-            name: alignment_method(method)(
-                inverse(first.base_from_lidar) @ other.base_from_lidar,
-                AlignmentSettings(
-                    base_from_left=first.base_from_lidar,
-                    sensor=of_two((first.sensor, other.sensor)),
-                    names=(self._first, name),
-                    **settings,
-                ),
-            )
-            for name, other in others
-        }
+        self._methods, kind = {}, methods.alignment_method(method)
+        for name, other in others:
+            of_pair = AlignmentSettings(
+                base_from_left=first.base_from_lidar, sensor=of_two((first.sensor, other.sensor)),
+                names=(self._first, name), **settings,
+            )  # fmt: skip
+            self._methods[name] = kind(inverse(first.base_from_lidar) @ other.base_from_lidar, of_pair)
 
     def new_place(self) -> None:
         """Begin with the clouds of another standing place, if the method takes several."""
@@ -118,7 +105,7 @@ class LidarFloor:
         self._joint: JointFloor | None = None
         sensors = [lidar.sensor for lidar in lidars.values()]
         given = {"observations": observations if len(lidars) > 1 else None} | dict(body or {})
-        if method == DEFAULT_FLOOR_METHOD:
+        if method == methods.DEFAULT_FLOOR_METHOD:
             known = None if units is None else tuple(units[name] for name in lidars)
             settings = FloorSettings(sensor=tuple(sensors), units=known, **given)
             self._joint = JointFloor(poses, nominal_footprint_from_base, settings, self._names)
@@ -127,7 +114,7 @@ class LidarFloor:
         right_to_left = np.eye(4) if len(poses) == 1 else inverse(first) @ second
         self._from_second = [inverse(second) @ pose for pose in poses]
         settings = FloorSettings(sensor=of_two((*sensors, *sensors)[:2]), **given)
-        self._pooled = floor_method(method)(first, right_to_left, nominal_footprint_from_base, settings)
+        self._pooled = methods.floor_method(method)(first, right_to_left, nominal_footprint_from_base, settings)
 
     def add(self, clouds: Clouds) -> None:
         """Take a cloud of each lidar."""

@@ -21,18 +21,8 @@ from stretch_sim_cal.calibration.observability import covariance_of, unobserved
 from stretch_sim_cal.calibration.results import AlignmentResult, FloorResult
 from stretch_sim_cal.calibration.settings import AlignmentSettings
 from stretch_sim_cal.errors import InputError
+from stretch_sim_cal.geometry import transforms
 from stretch_sim_cal.geometry.planes import UP, Plane, fit_plane, floor_of_footprint, footprint_from_base
-from stretch_sim_cal.geometry.transforms import (
-    SIDES,
-    adjoint,
-    apply,
-    by_twist,
-    check_rigid,
-    from_rotation_translation,
-    from_xyz_rpy,
-    inverse,
-    log,
-)
 
 MAX_POOLED_FRAMES = 20
 # Bias of GICP by the voxels' borders, measured against truth (docs/accuracy.md), per metre of voxel.
@@ -54,18 +44,15 @@ MAX_ITERATIONS = 20
 
 class GicpAlignment:
     """Pools the frames and registers the right cloud to the left one (small_gicp): quick, needs little of the scene,
-    limited by its voxels' bias.
-
-    Assumes a scene that stands still, and a first guess within the correspondence distance. Accurate to about a
-    millimetre; the "planes" method is several times better. Source: Segal et al., Generalized-ICP, RSS 2009; Koide,
-    small_gicp, JOSS 2024. Frames beyond the first `MAX_POOLED_FRAMES` are counted, but add nothing.
-    """
+    accurate to about a millimetre (voxels' bias). Assumes a scene that stands still, and a first guess within the
+    correspondence distance. Source: Segal et al., Generalized-ICP, RSS 2009; Koide, small_gicp, JOSS 2024. Frames
+    beyond the first `MAX_POOLED_FRAMES` are counted, but add nothing."""
 
     name = "gicp"
 
     def __init__(self, initial_right_to_left: np.ndarray, settings: AlignmentSettings | None = None):
         self._settings = settings or AlignmentSettings()
-        self._initial = check_rigid(initial_right_to_left, "initial right_to_left")
+        self._initial = transforms.check_rigid(initial_right_to_left, "initial right_to_left")
         self._intake = FrameIntake(self._settings.names)
         self._clouds: tuple[list, list] = ([], [])
 
@@ -89,14 +76,14 @@ class GicpAlignment:
             target, source, tree, self._initial, max_correspondence_distance=settings.max_correspondence_distance,
             num_threads=1, max_iterations=settings.max_iterations, rotation_epsilon=1e-5, translation_epsilon=1e-5,
         )  # fmt: skip
-        estimate = check_rigid(registration.T_target_source, "registration")
+        estimate = transforms.check_rigid(registration.T_target_source, "registration")
         matched, points, normals, gaps = matched_points(target, tree, source, estimate, settings)
         rmse = float(np.sqrt(np.mean(gaps**2))) if matched.any() else float("inf")
-        jacobian = by_twist(points, normals)
+        jacobian = transforms.by_twist(points, normals)
         covariance = covariance_of(jacobian.T @ jacobian / max(rmse, 1e-6) ** 2) if matched.any() else 1e6 * np.eye(6)
         # The voxels' bias is about the middle between the two lidars.
         bias = np.diag([(VOXEL_BIAS_TRANSLATION * voxel) ** 2] * 3 + [(VOXEL_BIAS_ROTATION * voxel) ** 2] * 3)
-        middle = adjoint(from_xyz_rpy(estimate[:3, 3] / 2))
+        middle = transforms.adjoint(transforms.from_xyz_rpy(estimate[:3, 3] / 2))
         covariance = covariance + middle @ bias @ middle.T
         found_directions = settings.directions(covariance, settings.base_from_left)
         sentence = f"registration did not converge in {settings.max_iterations} iterations"
@@ -114,7 +101,7 @@ def matched_points(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Return a mask (N,) of the points of a preprocessed cloud within a voxel of the target's under a transform (4, 4),
     and of these the points (K, 3), the target's normals (K, 3), and the distances (K,) in m along these."""
-    moved = apply(right_to_left, source.points()[:, :3])
+    moved = transforms.apply(right_to_left, source.points()[:, :3])
     nearest, squared = (np.asarray(array) for array in tree.batch_nearest_neighbor_search(moved, num_threads=1))
     near = squared < settings.downsampling_resolution**2
     normals = target.normals()[nearest[near], :3]
@@ -130,7 +117,7 @@ class PublishedAlignment:
     def __init__(self, initial_right_to_left: np.ndarray, settings: AlignmentSettings | None = None):
         """Registrations start at `initial_right_to_left` (4, 4). Raises `InputError` if it is not rigid."""
         self._settings = settings or AlignmentSettings()
-        self._initial = check_rigid(initial_right_to_left, "initial right_to_left")
+        self._initial = transforms.check_rigid(initial_right_to_left, "initial right_to_left")
         self._estimates: list[np.ndarray] = []
         self._not_converged = self._skipped = 0
         self._last: list[np.ndarray] | None = None
@@ -157,8 +144,9 @@ class PublishedAlignment:
             raise InputError("no pair of clouds with returns of both lidars; are both running, and not covered?")
         estimates = np.array(self._estimates)
         rotation = Rotation.from_matrix(estimates[:, :3, :3]).mean().as_matrix()
-        mean = check_rigid(from_rotation_translation(rotation, estimates[:, :3, 3].mean(axis=0)), "registration")
-        twists = np.array([log(estimate @ inverse(mean)) for estimate in estimates])
+        mean = transforms.from_rotation_translation(rotation, estimates[:, :3, 3].mean(axis=0))
+        mean = transforms.check_rigid(mean, "registration")
+        twists = np.array([transforms.log(estimate @ transforms.inverse(mean)) for estimate in estimates])
         count = len(estimates)
         scatter = twists.T @ twists / (count * max(count - 1, 1))
         # The distances of the last pair's surfaces, and the share of the right one's within a voxel of the left one's.
@@ -167,9 +155,8 @@ class PublishedAlignment:
         near, _, _, gaps = matched_points(target, tree, source, mean, self._settings)
         rmse = float(np.sqrt(np.mean(gaps**2))) if near.any() else 0.0
         if self._not_converged:
-            warnings.append(
-                f"{self._not_converged} of {count} registrations did not converge; they are used all the same"
-            )
+            failed = f"{self._not_converged} of {count} registrations did not converge"
+            warnings.append(f"{failed}; they are used all the same")
         if self._skipped:
             warnings.append(f"{self._skipped} pairs of clouds without returns of one lidar were skipped")
         covariance = scatter + np.diag(ALIGNMENT_STD**2)
@@ -188,16 +175,16 @@ class PublishedFloor:
         settings: object = None,
     ):  # fmt: skip
         """Raises `InputError` if one of the transforms (4, 4) is not rigid."""
-        base_from_left = check_rigid(base_from_left, "base_from_left")
-        self._poses = base_from_left, base_from_left @ check_rigid(right_to_left, "right_to_left")
-        self._nominal = check_rigid(nominal_footprint_from_base, "nominal footprint_from_base")
+        base_from_left = transforms.check_rigid(base_from_left, "base_from_left")
+        self._poses = base_from_left, base_from_left @ transforms.check_rigid(right_to_left, "right_to_left")
+        self._nominal = transforms.check_rigid(nominal_footprint_from_base, "nominal footprint_from_base")
         self._clouds: list[np.ndarray] = []
         self._num_frames = 0
 
     def add(self, left: np.ndarray, right: np.ndarray) -> None:
         """Add one pair of clouds (N, 3), each in its own lidar frame. Raises `InputError` for anything else."""
-        for pose, points, side in zip(self._poses, (left, right), SIDES, strict=True):
-            self._clouds.append(apply(pose, _finite(points, side)))
+        for pose, points, side in zip(self._poses, (left, right), transforms.SIDES, strict=True):
+            self._clouds.append(transforms.apply(pose, _finite(points, side)))
         self._num_frames += 1
 
     def solve(self) -> FloorResult:

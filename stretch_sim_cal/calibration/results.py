@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
+from scipy.linalg import block_diag
 
 from stretch_sim_cal.calibration.calibration_file import ARRAY, ONE_LIDAR
 from stretch_sim_cal.calibration.finding import Checked, Finding, coded
@@ -15,13 +16,11 @@ from stretch_sim_cal.geometry.transforms import adjoint, inverse
 
 @dataclass(frozen=True)
 class AlignmentResult(Checked):
-    """The transform between the two lidars, with its covariance.
-
-    `right_to_left` (4, 4) maps points of the right lidar's frame into the left's. `covariance` (6, 6) is over the twist
-    (tx, ty, tz, rx, ry, rz) in m and rad with `true = exp(twist) @ right_to_left`, in the left frame. `rmse` (m) is the
-    root mean square distance between the two lidars' surfaces; `overlap` (0 to 1) the part of the right lidar's view
-    that the left one sees too. `observations`, if a method has them, are for later stages.
-    """
+    """The transform between the two lidars, with its covariance. `right_to_left` (4, 4) maps points of the right
+    lidar's frame into the left's. `covariance` (6, 6) is over the twist (tx, ty, tz, rx, ry, rz) in m and rad with
+    `true = exp(twist) @ right_to_left`, in the left frame. `rmse` (m) is the root mean square distance between the two
+    lidars' surfaces; `overlap` (0 to 1) the part of the right lidar's view that the left one sees too. `observations`,
+    if a method has them, are for later stages."""
 
     right_to_left: np.ndarray
     covariance: np.ndarray
@@ -40,12 +39,10 @@ class AlignmentResult(Checked):
 
 @dataclass(frozen=True)
 class Support:
-    """The floor around the robot that supports the plane.
-
-    `area` (m2); `gap` (rad) the widest angle around the robot without support and `gap_bearing` (rad) its middle;
-    `level_share` (0 to 1) the part of the floor around the robot that lies on the plane; `unevenness` (m) the standard
-    deviation of the supporting floor's shape, noise removed; `nearest` (m) its smallest distance from the robot.
-    """
+    """The floor around the robot that supports the plane. `area` (m2); `gap` (rad) the widest angle around the robot
+    without support and `gap_bearing` (rad) its middle; `level_share` (0 to 1) the part of the floor around the robot
+    that lies on the plane; `unevenness` (m) the standard deviation of the supporting floor's shape, noise removed;
+    `nearest` (m) its smallest distance from the robot."""
 
     area: float
     gap: float
@@ -129,24 +126,18 @@ class LidarPoses(Checked):
         def named(sentences: Sequence[str], name: str) -> list[Finding]:
             return [coded(each) if len(aligned) == 1 else coded(each).at(f"lidar {name}") for each in sentences]
 
-        results = list(aligned.values())
+        results, to_base = list(aligned.values()), adjoint(base_from_first)
         poses = {first: base_from_first} | {
-            name: base_from_first @ result.right_to_left for name, result in aligned.items()
+            name: base_from_first @ each.right_to_left for name, each in aligned.items()
         }
-        covariance, to_base = np.zeros((6 * len(poses), 6 * len(poses))), adjoint(base_from_first)
-        for number, result in enumerate(results, start=1):
-            block = slice(6 * number, 6 * number + 6)
-            covariance[block, block] = to_base @ result.covariance @ to_base.T
-        pairs = [
-            SeenPair((first, name), result.overlap, named(result.refusals, name)) for name, result in aligned.items()
-        ]
-        of_two = results[0] if len(results) == 1 else None
+        covariance = block_diag(np.zeros((6, 6)), *(to_base @ each.covariance @ to_base.T for each in results))
+        pairs = [SeenPair((first, name), each.overlap, named(each.refusals, name)) for name, each in aligned.items()]
+        of_two = ("directions", "observations", "diagnostics") if len(results) == 1 else ()
         return cls(
-            poses, covariance, pairs, results[0].num_frames, max(result.rmse for result in results), results[0].method,
-            of_two.directions if of_two else [], observations=of_two.observations if of_two else None,
+            poses, covariance, pairs, results[0].num_frames, max(each.rmse for each in results), results[0].method,
             refusals=[finding for pair in pairs for finding in pair.refusals],
-            warnings=[finding for name, result in aligned.items() for finding in named(result.warnings, name)],
-            diagnostics=of_two.diagnostics if of_two else {},
+            warnings=[finding for name, each in aligned.items() for finding in named(each.warnings, name)],
+            **{name: getattr(results[0], name) for name in of_two},
         )  # fmt: skip
 
     def in_order(self, names: Sequence[str]) -> "LidarPoses":
@@ -178,14 +169,11 @@ class LidarPoses(Checked):
 
     def covariance_between(self, target: str, source: str, other: str) -> np.ndarray:
         """Return the covariance (6, 6) between the twists of `transform(target, source)` and `(target, other)`."""
-        size, blocks = len(self.names), []
-        for name in (source, other):
-            change = np.zeros((6, 6 * size))
-            by_both = by_poses(self.base_from_lidar[target])
+        changes, by_both = np.zeros((2, 6, 6 * len(self.names))), by_poses(self.base_from_lidar[target])
+        for change, name in zip(changes, (source, other), strict=True):
             for lidar, part in ((target, by_both[:, :6]), (name, by_both[:, 6:])):
                 change[:, 6 * self.names.index(lidar) :][:, :6] += part
-            blocks.append(change)
-        covariance: np.ndarray = blocks[0] @ self.pose_covariance @ blocks[1].T
+        covariance: np.ndarray = changes[0] @ self.pose_covariance @ changes[1].T
         return covariance
 
     @property

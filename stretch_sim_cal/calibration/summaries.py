@@ -68,9 +68,8 @@ def alignment_lines(result: AlignmentResult, numbers: dict) -> list[str]:
     """Return an alignment and its `alignment_numbers` as lines for the terminal."""
     base, places, further = numbers["right_in_base_link"], result.diagnostics.get("places", 1), numbers["further_place"]
     standing = f" from {places} standing places" if places > 1 else ""
-    agree = (
-        f"surfaces agree to {numbers['rmse_mm']:.2f} mm (rms)" if math.isfinite(result.rmse) else "no surface agrees"
-    )
+    agree = f"surfaces agree to {numbers['rmse_mm']:.2f} mm (rms)"
+    agree = agree if math.isfinite(result.rmse) else "no surface agrees"
     lines = [
         f"right lidar in the left lidar's frame ({result.method}, {result.num_frames} pairs of clouds{standing}):",
         f"  xyz  {listed(numbers['xyz'], 5)} m    standard deviation {listed(numbers['standard_deviation_mm'], 3)} mm",
@@ -81,11 +80,10 @@ def alignment_lines(result: AlignmentResult, numbers: dict) -> list[str]:
         " initial guess",
         f"  {agree}, overlap {100 * result.overlap:.0f} %",
     ]
-    for direction in result.directions:
-        deviation = direction.formatted(direction.standard_deviation, ".4f")
-        bound = direction.formatted(direction.bound, ".3g")
-        unknown = "" if direction.observed else "  <- not determined by this scene"
-        lines.append(f"  {direction.name}: {deviation} (bound {bound}){unknown}")
+    for each in result.directions:
+        deviation, bound = each.formatted(each.standard_deviation, ".4f"), each.formatted(each.bound, ".3g")
+        unknown = "" if each.observed else "  <- not determined by this scene"
+        lines.append(f"  {each.name}: {deviation} (bound {bound}){unknown}")
     if further is not None:
         (before, after), (angle_before, angle_after) = (further[f"standard_deviation_{of}"] for of in ("mm", "deg"))
         lines.append(
@@ -120,11 +118,9 @@ def lidars_lines(result: LidarPoses, numbers: dict) -> list[str]:
     lines = [f"{len(result.names)} lidars {how} ({numbers['num_frames']} clouds of each), to {first}:"]
     for name in others:
         pose = numbers["lidars"][name]
-        lines.append(
-            f"  {name}: xyz {listed(pose['xyz'], 5)} m, rpy {listed(pose['rpy_deg'], 4)} deg; "
-            f"{pose['moved_from_description_mm']:.2f} mm and {pose['turned_from_description_deg']:.3f} deg from the "
-            "description"
-        )
+        off = f"{pose['moved_from_description_mm']:.2f} mm and {pose['turned_from_description_deg']:.3f} deg"
+        place = f"xyz {listed(pose['xyz'], 5)} m, rpy {listed(pose['rpy_deg'], 4)} deg"
+        lines.append(f"  {name}: {place}; {off} from the description")
     for pair in numbers["pairs"]:
         mm, deg = pair["standard_deviation_mm"], pair["standard_deviation_deg"]
         seen = f"overlap {100 * pair['overlap']:.0f} %" if pair["used"] else "no common view, linked by others"
@@ -154,25 +150,22 @@ def wheels_numbers(result: Wheels) -> dict:
 
 def wheels_lines(result: Wheels, numbers: dict) -> list[str]:
     """Return the lidars against the wheels and their `wheels_numbers` as lines for the terminal."""
-    lines = [
-        f"lidars relative to the centre of rotation and the direction of driving ({numbers['num_stations']} stations):"
-    ]
+    stations = f"({numbers['num_stations']} stations)"
+    lines = [f"lidars relative to the centre of rotation and the direction of driving {stations}:"]
     for name, pose in numbers["lidars"].items():
-        deviations = pose["standard_deviation_mm"]
-        lines.append(
-            f"  {name}: x {pose['x_mm']:.2f} mm, y {pose['y_mm']:.2f} mm, yaw {pose['yaw_deg']:.3f} deg, "
-            f"standard deviation {listed(deviations, 2)} mm, {pose['standard_deviation_yaw_deg']:.3f} deg"
-        )
+        place = f"x {pose['x_mm']:.2f} mm, y {pose['y_mm']:.2f} mm, yaw {pose['yaw_deg']:.3f} deg"
+        known = f"{listed(pose['standard_deviation_mm'], 2)} mm, {pose['standard_deviation_yaw_deg']:.3f} deg"
+        lines.append(f"  {name}: {place}, standard deviation {known}")
     odometry = numbers["odometry"]
     text = ", ".join(
         f"{what} {100 * odometry[name]:+.2f} % (+- {100 * odometry[f'{name}_std']:.2f} %)"
         for name, what in (("scale_x", "along x"), ("scale_y", "along y"), ("turn", "in angle"))
     )
-    late = "" if "clock" not in odometry else (
-        f"; its stamps are late by {1e3 * odometry['clock']:.1f} ms (+- {1e3 * odometry['clock_std']:.1f} ms)"
-    )  # fmt: skip
+    if "clock" in odometry:
+        late = f"{1e3 * odometry['clock']:.1f} ms (+- {1e3 * odometry['clock_std']:.1f} ms)"
+        text = f"{text}; its stamps are late by {late}"
     slip = f"slip {numbers['slip']:.1f} times the expected"
-    lines.append(f"  odometry reads more than the truth by: {text}{late}; {slip}")
+    lines.append(f"  odometry reads more than the truth by: {text}; {slip}")
     if numbers["more"] is not None:
         lines.append(f"  to improve: {numbers['more']}")
     return lines
@@ -184,22 +177,15 @@ def floor_numbers(result: FloorResult, nominal_footprint_from_base: np.ndarray) 
     nominal = floor_of_footprint(nominal_footprint_from_base)
     deviations = np.sqrt(np.diag(result.covariance))
     return {
-        "method": result.method,
-        "num_frames": result.num_frames,
-        "num_inliers": result.num_inliers,
-        "footprint_from_base": result.footprint_from_base,
-        "normal": normal,
-        "offset": result.plane.offset,
-        "height_mm": result.plane.offset * 1e3,
-        "height_standard_deviation_mm": deviations[0] * 1e3,
-        "tilt_deg": np.degrees([-normal[1], normal[0]]),
-        "tilt_standard_deviation_deg": np.degrees(deviations[1:]),
-        "higher_than_described_mm": (result.plane.offset - nominal.offset) * 1e3,
-        "rmse_mm": result.rmse * 1e3,
+        "method": result.method, "num_frames": result.num_frames, "num_inliers": result.num_inliers,
+        "footprint_from_base": result.footprint_from_base, "normal": normal, "offset": result.plane.offset,
+        "height_mm": result.plane.offset * 1e3, "height_standard_deviation_mm": deviations[0] * 1e3,
+        "tilt_deg": np.degrees([-normal[1], normal[0]]), "tilt_standard_deviation_deg": np.degrees(deviations[1:]),
+        "higher_than_described_mm": (result.plane.offset - nominal.offset) * 1e3, "rmse_mm": result.rmse * 1e3,
         "support_area_m2": result.support.area if result.support else None,
         "support_gap_deg": float(np.degrees(result.support.gap)) if result.support else None,
         "diagnostics": result.diagnostics,
-    }
+    }  # fmt: skip
 
 
 def floor_lines(result: FloorResult, numbers: dict) -> list[str]:
@@ -207,21 +193,17 @@ def floor_lines(result: FloorResult, numbers: dict) -> list[str]:
     title = f"floor in base_link ({result.method}, {result.num_frames} pairs of clouds, {result.num_inliers} returns):"
     if not np.isfinite(result.covariance).all():
         return [f"{title} unknown"]
-    lines = [
+    deviation, relative = numbers["height_standard_deviation_mm"], numbers["higher_than_described_mm"]
+    tilts = [f"{listed(numbers[key], 4)} deg" for key in ("tilt_deg", "tilt_standard_deviation_deg")]
+    gap = f"widest gap around the robot {numbers['support_gap_deg']:.0f} deg" if result.support else ""
+    return [
         title,
-        f"  base_link lies {numbers['height_mm']:.2f} mm above it, standard deviation"
-        f" {numbers['height_standard_deviation_mm']:.3f} mm"
-        f" ({numbers['higher_than_described_mm']:+.2f} mm relative to the description)",
-        f"  tilt of the floor about base x, y: {listed(numbers['tilt_deg'], 4)} deg, standard deviation"
-        f" {listed(numbers['tilt_standard_deviation_deg'], 4)} deg",
+        f"  base_link lies {numbers['height_mm']:.2f} mm above it, standard deviation {deviation:.3f} mm"
+        f" ({relative:+.2f} mm relative to the description)",
+        f"  tilt of the floor about base x, y: {tilts[0]}, standard deviation {tilts[1]}",
         f"  returns scatter {numbers['rmse_mm']:.2f} mm (rms) about the plane",
+        *([f"  supported by {result.support.area:.1f} m2 of floor, {gap}"] if result.support else []),
     ]
-    if result.support:
-        lines.append(
-            f"  supported by {result.support.area:.1f} m2 of floor, widest gap around the robot"
-            f" {numbers['support_gap_deg']:.0f} deg"
-        )
-    return lines
 
 
 def mount_numbers(

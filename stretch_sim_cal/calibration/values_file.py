@@ -23,8 +23,6 @@ FILE_NAME = "stretch_calibration_values.yaml"
 FORMAT_VERSION = "2.0"
 JOINTS = "joint_calibration"
 
-BASE_JOINT = "base_ref"
-
 
 @dataclass(frozen=True)
 class JointOrigin:
@@ -52,9 +50,8 @@ def default_values_path(environment: Mapping[str, str] | None = None) -> Path:
     environment = os.environ if environment is None else environment
     fleet_id = environment.get("HELLO_FLEET_ID")
     if not fleet_id:
-        raise InputError(
-            f"{FILE_NAME}: HELLO_FLEET_ID is not set, so the robot's folder is unknown; set it, or give a path"
-        )
+        unknown = "HELLO_FLEET_ID is not set, so the robot's folder is unknown"
+        raise InputError(f"{FILE_NAME}: {unknown}; set it, or give a path")
     return Path(environment.get("HELLO_FLEET_PATH") or "~/stretch_user").expanduser() / fleet_id / FILE_NAME
 
 
@@ -68,15 +65,14 @@ def lidar_joints(head_from_left: np.ndarray, right_to_left: np.ndarray, parent: 
 
 def base_joint(footprint_from_base: np.ndarray) -> JointOrigin:
     """Return the Stretch's joint between base_footprint and base_link with the calibrated floor."""
-    return JointOrigin(BASE_JOINT, "base_footprint", "base_link", footprint_from_base)
+    return JointOrigin("base_ref", "base_footprint", "base_link", footprint_from_base)
 
 
 def record_joints(
     path: str | Path, joints: Sequence[JointOrigin], robot_id: str, extra: Mapping[str, Any] | None = None
 ) -> Path | None:
-    """Write joints into a values file, all or none, and return the backup of the replaced one, if any. `extra` goes
-    into every entry (method, covariance). Raises `InputError` for a file that cannot be read, which stays, or
-    written."""
+    """Write joints into a values file, all or none, with `extra` in every entry (method, covariance), and return the
+    backup of the replaced one, if any. Raises `InputError` for a file that cannot be read, which stays, or written."""
     path = Path(path)
     with files.locked(path):
         text = values_text(path, joints, robot_id, datetime.datetime.now().isoformat(), extra)

@@ -58,13 +58,12 @@ class Drift:
     def sentence(self) -> str:
         """Return the drift as one line, in mm or deg."""
         scale, unit = (math.degrees(1.0), "deg") if self.angular else (1e3, "mm")
-        return (
-            f"{self.name}: {scale * self.value:.3f} {unit}, standard deviation {scale * self.standard_deviation:.3f} "
-            f"{unit}, tolerance {scale * self.tolerance:g} {unit}: {self.verdict}"
-        )
+        known = f"standard deviation {scale * self.standard_deviation:.3f} {unit}"
+        tolerance = f"tolerance {scale * self.tolerance:g} {unit}"
+        return f"{self.name}: {scale * self.value:.3f} {unit}, {known}, {tolerance}: {self.verdict}"
 
 
-@dataclass
+@dataclass(frozen=True)
 class Verification:
     """The measured drifts, and the reasons why others were not measured, `open_questions`."""
 
@@ -80,12 +79,11 @@ class Verification:
         return CANNOT_TELL if self.open_questions or CANNOT_TELL in verdicts or not verdicts else HOLDS
 
 
-@dataclass
+@dataclass(frozen=True)
 class Reestimate:
     """Alignment and floor estimated again from fresh clouds, or the reasons why they are not, `open_questions`. `file`
     is the stored calibration, with the floor that follows from the known errors of the lidars; if `same_lidars`, these
-    are known, and subtracted in both. `aligned` are the transforms to the left lidar by the name of the other one.
-    """
+    are known, and subtracted in both. `aligned` are the transforms to the left lidar by the name of the other one."""
 
     file: CalibrationFile
     same_lidars: bool
@@ -111,25 +109,20 @@ def reestimate(
     sensors = by_lidar(sensor)[:1] if len(poses) == 1 else for_each(sensor, len(poses))
     lidars = {name: DescribedLidar(poses[name], kind) for name, kind in zip(poses, sensors, strict=True)}
     # The floor through today's alignment, so that a drift of the lidars does not read as one of the floor.
-    aligned, floor = calibrated(
-        lidars, list(clouds), nominal_footprint_from_base, file.floor_plane is not None, body, units=units
-    )
-    result = Reestimate(file, known is not None)
+    given = lidars, list(clouds), nominal_footprint_from_base, file.floor_plane is not None, body
+    aligned, floor = calibrated(*given, units=units)
+    same = known is not None
     if not aligned.accepted:
         why = [*aligned.refusals, *(finding for finding in aligned.warnings if coded(finding).code == "pair_left_out")]
-        result.open_questions += [f"lidars: {reason}" for reason in why]
-        return result
+        return Reestimate(file, same, open_questions=[f"lidars: {reason}" for reason in why])
     # The right lidar of a robot with one is the left one.
-    result.aligned = {name: aligned.aligned("left", name if name in aligned.names else "left") for name in file.to_left}
-    if floor is None:
-        return result
-    result.open_questions += [f"floor: {reason}" for reason in floor.refusals]
-    if floor.accepted:
-        result.floor = floor
-        if known is not None and known.floor is not None:  # the stored floor by the lidars' known errors
-            none = np.zeros((len(known.floor.scalars),) * 2)
-            result.file = with_units(file, known.floor, known.units[: len(SIDES)], none)
-    return result
+    pairs = {name: aligned.aligned("left", name if name in aligned.names else "left") for name in file.to_left}
+    if floor is None or not floor.accepted:
+        return Reestimate(file, same, pairs, None, [f"floor: {why}" for why in (floor.refusals if floor else ())])
+    if known is not None and known.floor is not None:  # the stored floor by the lidars' known errors
+        none = np.zeros((len(known.floor.scalars),) * 2)
+        file = with_units(file, known.floor, known.units[: len(SIDES)], none)
+    return Reestimate(file, same, pairs, floor)
 
 
 def verify(
@@ -138,11 +131,8 @@ def verify(
     body: Mapping[str, Any] | None = None,
 ) -> Verification:  # fmt: skip
     """Compare the calibration in `file` with fresh clouds of all its lidars, each in its own frame; `sensor` is their
-    kind, `body` as of `body_settings`.
-
-    The floor is verified only if the lidars could be aligned; `base_from_left` and `nominal_footprint_from_base` (4,
-    4) are the description's. Raises `InputError` if the file has no alignment.
-    """
+    kind, `body` as of `body_settings`. The floor is verified only if the lidars could be aligned; `base_from_left` and
+    `nominal_footprint_from_base` (4, 4) are the description's. Raises `InputError` if the file has no alignment."""
     now = reestimate(file, clouds, base_from_left, nominal_footprint_from_base, sensor, body)
     drifts, parts = [], []
     for name, aligned in now.aligned.items():
@@ -160,11 +150,8 @@ def verify(
 
 
 def _covariance(now: Reestimate, key: str, fresh: np.ndarray) -> np.ndarray:
-    """Return the covariance of a drift: that of the `fresh` result plus that of the stored one, which a published file
-    lacks.
-
-    A floor is compared with one that is seen from the same pose of the left lidar, whose uncertainty is excluded.
-    """
+    """Return the covariance of a drift: the `fresh` result's plus the stored one's, which a published file lacks; of
+    floors that are seen from one pose of the left lidar, whose uncertainty is excluded."""
     if now.same_lidars:
         return 2.0 * fresh
     entry = now.file.entries.get(key)

@@ -1,32 +1,29 @@
 """Drift monitor: a sequential test of a stored calibration by measurements that are taken while the robot stands.
 
 A measurement repeats lidar to lidar, the floor, and each lidar against the robot's own surfaces. Each of these *blocks*
-has a residual against the stored calibration and its covariance. It is tested along a set of directions for a shift of
-a given size by Page's cumulative sum of log-likelihood ratios (CUSUM, Biometrika 41, 1954).
+has a residual against the stored calibration with its covariance, and is tested along a set of directions for a shift
+of a given size by Page's cumulative sum of log-likelihood ratios (CUSUM, Biometrika 41, 1954).
 
-Measurements at one station share the station's effect (surfaces that are not flat, glass, a floor that slopes), so they
-are not independent. The effect is normal. Its standard deviation is estimated from the scatter between stations and is
-at least a prior one. Until enough stations are known, the prior counts as one station with `FIRST` times its standard
-deviation, and the largest effect, which may be a change, is excluded. The evidence of a station is that of the mean of
-its last measurements, and bounded however long the robot stands there. The evidence of several stations is summed:
+Measurements at one station share its effect (surfaces that are not flat, glass, a floor that slopes). It is normal,
+with a standard deviation that is estimated from the scatter between stations and is at least a prior one. Until enough
+stations are known, the prior counts as one station with `FIRST` times its standard deviation, and the largest effect,
+which may be a change, is excluded. The evidence of a station is that of the mean of its last measurements, and bounded
+however long the robot stands there. The evidence of several stations is summed:
 
     S = max(0, S of the stations before) + max_k  d / (V_k + R_k) * (m_k - e_k - d / 2)
 
-with the shift `d`, the mean `m_k` of the station's measurements since the k-th along a direction, and its variance
-`R_k`. The station's effect is estimated from the measurements before the k-th: `e_k` with variance `V_k`; without any,
-0 with the variance `G` of stations. So a change while the robot stands is detected within a few measurements, whatever
-the station's effect. As the effect may change a little (somebody moves a chair), V_k is at least WANDER^2 G. Without a
-change the exponential of each summand has an expectation of at most 1. The threshold ln(directions * measurements a
-month * WINDOW) therefore gives less than about one false alarm a month.
+with the shift `d`, the mean `m_k` of the station's measurements since the k-th along a direction, its variance `R_k`,
+and the station's effect by the measurements before the k-th, `e_k` with variance `V_k`; without any, 0 with the
+variance `G` of stations. So a change while the robot stands is detected within a few measurements. As the effect may
+change a little (somebody moves a chair), V_k is at least WANDER^2 G. Without a change the exponential of each summand
+has an expectation of at most 1: the threshold ln(directions * measurements a month * WINDOW) gives less than about one
+false alarm a month.
 
-The error of the stored calibration is in every measurement. It is estimated by the median of the first stations, within
-bounds, and subtracted.
-
-A single arm pose determines a lidar's pose on the robot only up to the errors of the robot's model, which are the same
-in all measurements with that arm pose. So the first measurements of an arm pose are the baseline of the later ones. The
-error of the baseline is common to all of them: it is added to the station's effect, and stations are not summed.
-
-`History` keeps all measurements, and all changes that were noticed, in a small SQLite file.
+The error of the stored calibration is estimated by the median of the first stations, within bounds, and subtracted. A
+single arm pose determines a lidar's pose on the robot only up to the errors of the robot's model, so the first
+measurements of an arm pose are the baseline of the later ones. The error of the baseline is common to all of them: it
+is added to the station's effect, and stations are not summed. `History` keeps all measurements, and all changes that
+were noticed, in a small SQLite file.
 """
 
 import contextlib
@@ -77,20 +74,11 @@ FLOOR_AGAIN = (
 PARTS = (("translation", slice(0, 3)), ("rotation", slice(3, 6)))
 
 
-def _directions(columns: slice) -> np.ndarray:
-    """Return unit vectors (M, columns) both ways along axes and diagonals; none is more than 28 deg from the next."""
-    size = columns.stop - columns.start
-    vectors = np.array([v for v in product((-1, 0, 1), repeat=size) if any(v)], dtype=float)
-    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
-
-
 @dataclass(frozen=True)
 class Block:
     """Some `columns` of one vector of a measurement, lengths (m) or angles (rad), that are tested for a `shift`.
-
     `station` is the prior standard deviation of a station's effect; `remedy` is what to do after a change. `on_robot`:
-    whether it is a lidar against its returns from the robot.
-    """
+    whether it is a lidar against its returns from the robot."""
 
     name: str
     vector: str
@@ -98,6 +86,13 @@ class Block:
     angular: bool
     remedy: str
     on_robot: bool = False
+
+    @property
+    def directions(self) -> np.ndarray:
+        """Unit vectors (M, columns) both ways along axes and diagonals; none is more than 28 deg from the next."""
+        size = self.columns.stop - self.columns.start
+        vectors = np.array([v for v in product((-1, 0, 1), repeat=size) if any(v)], dtype=float)
+        return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
 
     @property
     def shift(self) -> float:
@@ -138,13 +133,10 @@ Vectors = Mapping[str, tuple[np.ndarray, np.ndarray]]
 
 @dataclass(frozen=True)
 class Measurement:
-    """The `vectors` measured at `stamp` (s), at the station of that number.
-
-    `lidars` is the twist in the left lidar's frame; `floor` height, tilt about x, about y; `left` and `right` the twist
-    about the lidar's origin, in base_link's axes, from its stored pose to the one by its returns from the robot. Each
-    lidar beyond two has `lidars NAME` and `NAME`. `arm` names the arm pose, `refused` are the reasons why vectors are
-    missing.
-    """
+    """The `vectors` measured at `stamp` (s), at the station of that number. `lidars` is the twist in the left lidar's
+    frame; `floor` height, tilt about x, about y; `left` and `right` the twist about the lidar's origin, in base_link's
+    axes, from its stored pose to the one by its returns from the robot. Each lidar beyond two has `lidars NAME` and
+    `NAME`. `arm` names the arm pose, `refused` are the reasons why vectors are missing."""
 
     stamp: float
     station: int
@@ -175,9 +167,8 @@ STEPS, ENOUGH = 5, 100  # Gauss-Newton steps, returns
 def pose_twist(
     model: PosedSample, base_from_lidar: np.ndarray, points: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray] | None:
-    """Return the twist (6,) about the lidar's origin that explains its returns (N, 3) from the robot best, and its
-    covariance (6, 6); None for too few returns. It contains the model's errors, which are the same in all measurements
-    with one arm pose."""
+    """Return the twist (6,) about the lidar's origin that explains its returns (N, 3) from the robot best, with the
+    model's errors, which are the same for one arm pose, and its covariance (6, 6); None for too few returns."""
     matches = model.match(LidarRays(points), base_from_lidar, GATE, GRAZING)
     if len(matches.distances) < ENOUGH:
         return None
@@ -299,7 +290,7 @@ class BlockTest:
 
     def __init__(self, block: Block, threshold: float):
         self.block, self.threshold = block, threshold
-        self.directions = _directions(block.columns)
+        self.directions = block.directions
         count = len(self.directions)
         self._before = np.zeros(count)  # sums of the stations before, by direction
         self._began: list[float | None] = [None] * count  # when each of them left zero
@@ -407,7 +398,7 @@ class DriftMonitor:
 
     def __init__(self, period: float, further: Sequence[str] = ()):
         tested = blocks(further)
-        count = sum(len(_directions(block.columns)) for block in tested)
+        count = sum(len(block.directions) for block in tested)
         threshold = math.log(count * WINDOW * max(MONTH / period, 1.0))
         self.tests = {block.name: BlockTest(block, threshold) for block in tested}
         self._on_robot = {block.vector for block in tested if block.on_robot}
@@ -524,9 +515,9 @@ class History:
             rows = self._database.execute(query, (since, calibration, calibration)).fetchall()
         measurements = []
         for stamp, of_calibration, station, arm, refused, texts in rows:
-            vectors = {name: tuple(np.array(part) for part in parts) for name, parts in json.loads(texts).items()}
-            measurement = Measurement(stamp, station, vectors, arm, tuple(json.loads(refused)))
-            measurements.append((of_calibration, measurement))
+            vectors = {name: tuple(map(np.array, parts)) for name, parts in json.loads(texts).items()}
+            measured = Measurement(stamp, station, vectors, arm, tuple(json.loads(refused)))
+            measurements.append((of_calibration, measured))
         return measurements
 
     def changes(self, since: float = 0.0) -> list[NoticedChange]:

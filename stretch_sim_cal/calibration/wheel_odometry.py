@@ -19,15 +19,19 @@ CIRCLE = 8  # stops of a full circle
 AXES = (("x", 1e3, "mm"), ("y", 1e3, "mm"), ("yaw", float(np.degrees(1.0)), "deg"))
 
 
+def turned(vectors: np.ndarray, yaw: np.ndarray | float) -> np.ndarray:
+    """Return vectors (..., 2 or more) whose x and y are turned by `yaw` (rad), as (..., 2)."""
+    cosine, sine, x, y = np.cos(yaw), np.sin(yaw), vectors[..., 0], vectors[..., 1]
+    return np.stack([cosine * x - sine * y, sine * x + cosine * y], axis=-1)
+
+
 @dataclass(frozen=True)
 class DrivingSettings:
-    """Prior standard deviations of wheel odometry, and bounds of the result.
-
-    `scale` and `turn` are relative errors of distances and of angles, `slip` (m) and `slip_angle` (rad) are for 1 m of
-    the wheels' travel, `track_width` (m) gives their travel in a turn, `clock` (s) is that of the offset of odometry's
-    stamps, which matters for scans on the move. `max_std_translation` (m) and `max_std_yaw` (rad) bound the standard
-    deviations of a lidar's x, y and yaw relative to the wheels. Raises `InputError` for values that are not positive.
-    """
+    """Prior standard deviations of wheel odometry, and bounds of the result. `scale` and `turn` are relative errors of
+    distances and of angles, `slip` (m) and `slip_angle` (rad) are for 1 m of the wheels' travel, `track_width` (m)
+    gives their travel in a turn, `clock` (s) is that of the offset of odometry's stamps, which matters for scans on the
+    move. `max_std_translation` (m) and `max_std_yaw` (rad) bound the standard deviations of a lidar's x, y and yaw
+    relative to the wheels. Raises `InputError` for values that are not positive."""
 
     scale: float = 0.02
     turn: float = 0.02
@@ -57,8 +61,7 @@ class DrivingSettings:
 @dataclass(frozen=True)
 class Leg:
     """The motion between two stations by odometry: `steps` (K, 3), each x, y (m) along its mean heading and the angle
-    (rad) turned in it; `velocities` (2, 3) are those at its ends, x, y (m/s) along the heading there and the rate
-    (rad/s)."""
+    (rad) turned in it; `velocities` (2, 3) at its ends, x, y (m/s) along the heading there and the rate (rad/s)."""
 
     steps: np.ndarray
     velocities: np.ndarray = field(default_factory=lambda: np.zeros((2, 3)))
@@ -67,10 +70,9 @@ class Leg:
     def along(cls, poses: np.ndarray, velocities: np.ndarray | None = None) -> "Leg":
         """Return the leg along poses (K + 1, 3), x, y (m), yaw (rad) by odometry, none of them more than half a turn
         from the one before; at rest at its ends without `velocities`."""
-        turned = np.remainder(np.diff(poses[:, 2]) + np.pi, 2.0 * np.pi) - np.pi
-        heading, (x, y) = poses[:-1, 2] + turned / 2.0, np.diff(poses[:, :2], axis=0).T
-        cosine, sine = np.cos(heading), np.sin(heading)
-        steps = np.column_stack([cosine * x + sine * y, cosine * y - sine * x, turned])
+        angles = np.remainder(np.diff(poses[:, 2]) + np.pi, 2.0 * np.pi) - np.pi
+        ways = turned(np.diff(poses, axis=0), -(poses[:-1, 2] + angles / 2.0))
+        steps = np.column_stack([ways, angles])
         return cls(steps) if velocities is None else cls(steps, velocities)
 
     def poses(self, scales: np.ndarray) -> np.ndarray:
@@ -78,10 +80,8 @@ class Leg:
         (3,)) times the distance along x, along y, and the angle."""
         steps = self.steps / (1.0 + scales)
         yaw = np.r_[0.0, np.cumsum(steps[:, 2])]
-        heading = yaw[:-1] + steps[:, 2] / 2.0
-        cosine, sine = np.cos(heading), np.sin(heading)
-        x, y = cosine * steps[:, 0] - sine * steps[:, 1], sine * steps[:, 0] + cosine * steps[:, 1]
-        return np.column_stack([np.r_[0.0, np.cumsum(x)], np.r_[0.0, np.cumsum(y)], yaw])
+        places = np.cumsum(turned(steps, yaw[:-1] + steps[:, 2] / 2.0), axis=0)
+        return np.column_stack([np.vstack([np.zeros(2), places]), yaw])
 
     def transform(self, scales: np.ndarray, clock: float = 0.0) -> np.ndarray:
         """Return the later station's pose (4, 4) in the earlier one's frame, if odometry's stamps are late by `clock`
@@ -101,10 +101,10 @@ class Leg:
         travels *= max(1.0, 0.02 / max(travels.sum(), 1e-9))  # m, the smallest travel that slip is computed for
         covariance = np.diag([STEP, STEP, STEP]) ** 2
         sizes, yaw = settings.slips, poses[-1, 2]
-        for (x, y, turned), travel in zip(poses[-1] - poses[1:], travels, strict=True):
+        for (x, y, angle), travel in zip(poses[-1] - poses[1:], travels, strict=True):
             # Slip in the last frame; an angle moves all later poses sideways.
             ahead = np.eye(3)
-            ahead[:2, :2] = [[np.cos(turned), np.sin(turned)], [-np.sin(turned), np.cos(turned)]]
+            ahead[:2, :2] = [[np.cos(angle), np.sin(angle)], [-np.sin(angle), np.cos(angle)]]
             ahead[:2, 2] = [-np.cos(yaw) * y + np.sin(yaw) * x, np.sin(yaw) * y + np.cos(yaw) * x]
             covariance += travel * (ahead * sizes**2) @ ahead.T
         return np.linalg.cholesky(covariance)
@@ -125,9 +125,8 @@ class Sweep:
         and the angle (rad), if odometry's stamps are late by `clock` (s)."""
         at = np.append(times, self.time) + clock
         poses = np.stack([np.interp(at, self.times, column) for column in self.poses.T], axis=1)
-        (x, y, turned), yaw = (poses[:-1] - poses[-1]).T, poses[-1, 2]
-        cosine, sine = np.cos(yaw), np.sin(yaw)
-        return np.column_stack([cosine * x + sine * y, cosine * y - sine * x, turned])
+        steps = poses[:-1] - poses[-1]
+        return np.column_stack([turned(steps, -poses[-1, 2]), steps[:, 2]])
 
     @property
     def velocity(self) -> np.ndarray:
@@ -150,15 +149,11 @@ class Sweep:
     ) -> np.ndarray:  # fmt: skip
         """Return points (N, 3) of a lidar, measured at times (N,) in s, in the lidar's frame at the station, if
         odometry measures (1 + `scales` (3,)) times the truth, and `clock` as of `steps`."""
-        x, y, angle = (self.steps(times, clock) / (1.0 + scales)).T
+        steps = self.steps(times, clock) / (1.0 + scales)
         rotation, place = footprint_from_lidar[:3, :3], footprint_from_lidar[:3, 3]
         in_base = points @ rotation.T + place
-        cosine, sine = np.cos(angle), np.sin(angle)
-        moved = np.column_stack([
-            cosine * in_base[:, 0] - sine * in_base[:, 1] + x, sine * in_base[:, 0] + cosine * in_base[:, 1] + y,
-            in_base[:, 2],
-        ])  # fmt: skip
-        result: np.ndarray = (moved - place) @ rotation
+        in_base[:, :2] = turned(in_base, steps[:, 2]) + steps[:, :2]
+        result: np.ndarray = (in_base - place) @ rotation
         return result
 
 
@@ -192,13 +187,11 @@ def motions(strafes: bool) -> list[Manoeuvre]:
     def there_and_back(step: Sequence[float], times: int = 1) -> list[Leg]:
         return [Leg(sign * np.array([step], dtype=float)) for sign in [1.0] * times + [-1.0] * times]
 
+    circle = there_and_back((0.0, 0.0, 2.0 * np.pi / CIRCLE), CIRCLE)
     known = [
         Manoeuvre("drive 1 m straight ahead and back, with stops", there_and_back((1.0, 0.0, 0.0))),
         Manoeuvre("drive 2 m straight ahead and back, with stops", there_and_back((2.0, 0.0, 0.0))),
-        Manoeuvre(
-            "turn on the spot by a full circle and back, with a stop every 45 deg",
-            there_and_back((0.0, 0.0, 2.0 * np.pi / CIRCLE), CIRCLE),
-        ),
+        Manoeuvre("turn on the spot by a full circle and back, with a stop every 45 deg", circle),
     ]
     sideways = Manoeuvre("drive 1 m sideways and back, with stops", there_and_back((0.0, 1.0, 0.0)))
     return [*known, sideways] if strafes else known
@@ -215,8 +208,7 @@ def known_after(
     covariance: np.ndarray, scales: np.ndarray, settings: DrivingSettings, slip: float, legs: Sequence[Leg]
 ) -> np.ndarray:
     """Return the `covariance` (6, 6) of x, y and yaw of a lidar's twist in base_footprint and of the odometry's
-    `scales` (3,) after further `legs`, if the lidar measures its motion exactly, and the slip is `slip` times that of
-    `settings`."""
+    `scales` (3,) after further `legs`, with an exact lidar and `slip` times the slip of `settings`."""
     information = np.linalg.inv(covariance)
     for leg in legs:
         root, way = slip * leg.slip_root(settings), leg.transform(scales)
@@ -244,9 +236,8 @@ def most_gained(
     """Return the gain of the best motion for the weakest direction, by `known_after`; None if there is none."""
     before = deviations_of(covariance, pose)
     weakest = int(np.argmax(before / settings.bounds))
-    after = [
-        deviations_of(known_after(covariance, scales, settings, slip, choice.legs), pose)[weakest] for choice in choices
-    ]
+    known = [known_after(covariance, scales, settings, slip, choice.legs) for choice in choices]
+    after = [deviations_of(each, pose)[weakest] for each in known]
     if not after:
         return None
     best = int(np.argmin(after))
@@ -288,8 +279,12 @@ class Wheels(Checked):
     def planar(self, name: str) -> tuple[np.ndarray, np.ndarray]:
         """Return x, y (m) and yaw (rad) of a lidar against the centre of rotation and the direction of driving, (3,),
         with their covariance (3, 3)."""
-        pose, number = self.footprint_from_lidar[name], list(self.footprint_from_lidar).index(name)
-        part = slice(6 * number, 6 * number + 6)
+        pose = self.footprint_from_lidar[name]
         at_lidar = about_origin(pose)[PLANAR]
         planar = np.array([pose[0, 3], pose[1, 3], np.arctan2(pose[1, 0], pose[0, 0])])
-        return planar, at_lidar @ self.covariance[part, part] @ at_lidar.T
+        return planar, at_lidar @ self.covariance_of(name) @ at_lidar.T
+
+    def covariance_of(self, name: str) -> np.ndarray:
+        """Return the covariance (6, 6) of one lidar's pose."""
+        start = 6 * list(self.footprint_from_lidar).index(name)
+        return self.covariance[start : start + 6, start : start + 6]

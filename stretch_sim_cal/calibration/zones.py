@@ -33,9 +33,8 @@ class ZoneSettings:
         if not (self.margin >= 0 and self.stop_zone >= 0):
             raise InputError(f"zones: margin {self.margin} and stop_zone {self.stop_zone} must be 0 or more")
         if not self.drop < self.lowest < self.highest:
-            raise InputError(
-                f"zones: heights must rise from drop {self.drop} over lowest {self.lowest} to highest {self.highest}"
-            )
+            heights = f"drop {self.drop} over lowest {self.lowest} to highest {self.highest}"
+            raise InputError(f"zones: heights must rise from {heights}")
 
 
 @dataclass(frozen=True)
@@ -51,9 +50,8 @@ class Zones:
     def around(cls, shape: Shape, settings: ZoneSettings | None = None) -> "Zones":
         """Return the zones around a shape in base_footprint."""
         settings = settings or ZoneSettings()
-        return cls(
-            shape, shape.inflated(settings.margin), shape.inflated(settings.margin + settings.stop_zone), settings
-        )
+        widths = settings.margin, settings.margin + settings.stop_zone
+        return cls(shape, *map(shape.inflated, widths), settings)
 
     def classify(self, points: np.ndarray) -> np.ndarray:
         """Return the class (N,) uint8 of points (N, 3+) in base_footprint, fastest in float32; `NOTHING` for points

@@ -63,20 +63,15 @@ class Scene:
 
     def __post_init__(self):
         rng = np.random.default_rng(self.seed)
-        errors = [
+        left, right = (
             PoseError(*(tuple(self.mount * rng.uniform(-most, most, 3)) for most in (0.005, np.radians(1.0))))
             for _ in range(2)
-        ]
-        height = rng.uniform(-0.005, 0.005)
-        tilt = np.radians(rng.uniform(-1.5, 1.5, 2))
-        setup = SimulationSetup(
-            world=self.world,
-            sensor=self.sensor,
-            seed=self.seed,
-            lidar_left_error=errors[0],
-            lidar_right_error=errors[1],
-            base_error=BaseError(height if self.base_height is None else self.base_height, *tilt),
         )
+        height, tilt = rng.uniform(-0.005, 0.005), np.radians(rng.uniform(-1.5, 1.5, 2))
+        setup = SimulationSetup(
+            world=self.world, sensor=self.sensor, seed=self.seed, lidar_left_error=left, lidar_right_error=right,
+            base_error=BaseError(height if self.base_height is None else self.base_height, *tilt),
+        )  # fmt: skip
         self.simulator = EmbeddedSimulator(setup, replace(load_sensor(self.sensor), **self.sensor_changes))
         for name in list(self.simulator.world.surfaces):
             if any(part in name for part in self.without):
@@ -88,9 +83,8 @@ class Scene:
         self.base_from_left = self.simulator.base_from_lidar("left", nominal=True)
         self.right_to_left = inverse(left) @ right
         self.truth: Plane = self.simulator.floor_in_base.moved(self.base_from_left @ inverse(left))
-        self.footprint_from_base = link_transform(
-            parse_urdf(self.simulator.nominal_description), {}, "base_link", "base_footprint"
-        )
+        model = parse_urdf(self.simulator.nominal_description)
+        self.footprint_from_base = link_transform(model, {}, "base_link", "base_footprint")
 
     def pairs(self, count: int) -> Iterator[Pair]:
         return self.simulator.point_pairs(count)

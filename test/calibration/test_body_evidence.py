@@ -57,16 +57,14 @@ def test_the_robots_own_returns_are_found_and_freed_of_their_noise():
     """
     noisy, exact = recording(rays=40_000), recording(rays=40_000, noise=0.0)
     views = robot_views(ROBOT, [frames(*pose) for pose in POSES])
-    found = gather_evidence(noisy, ROBOT, LIDARS).returns
-    for pose, view, returns, there in zip(POSES, views, found, exact, strict=True):
+    gathered_returns = gather_evidence(noisy, ROBOT, LIDARS).returns
+    for pose, view, returns, there in zip(POSES, views, gathered_returns, exact, strict=True):
         outline = ConvexPolygon(RobotOutline(ROBOT).hull(frames(*pose)))
         of_robot = np.abs(view.ahead(there.points, LIDARS[there.lidars])[0]) < 1e-3
         visible = ConvexPolygon(convex_hull(there.points[of_robot & (there.points[:, 2] > LOWEST), :2]))
+        found = ConvexPolygon(returns)
         assert outline.protrusion(returns) < 0.01
-        assert (
-            ConvexPolygon(returns).area > 0.9 * visible.area
-            and ConvexPolygon(returns).protrusion(visible.corners) < 0.04
-        )
+        assert found.area > 0.9 * visible.area and found.protrusion(visible.corners) < 0.04
 
 
 def test_where_the_robot_is_as_described_no_motion_is_seen_in_any_recording():
@@ -132,10 +130,7 @@ def sampled(link_surface, transform, lowest, highest):
 
 def test_an_outline_holds_all_of_a_cut_surface_and_no_more():
     outline = RobotOutline({"cone": CONE, "box": BEAM}, lowest=0.06, highest=0.4)
-    poses = {
-        "cone": from_xyz_rpy((0.1, 0.0, -0.05), (0.4, 0.3, 0.0)),
-        "box": from_xyz_rpy((0.3, 0.2, 0.07), (0.0, 0.9, 0.5)),
-    }
+    poses = {"cone": from_xyz_rpy((0.1, 0, -0.05), (0.4, 0.3, 0)), "box": from_xyz_rpy((0.3, 0.2, 0.07), (0, 0.9, 0.5))}
     hull = ConvexPolygon(outline.hull(poses))
     points = np.vstack([sampled(CONE, poses["cone"], 0.06, 0.4), sampled(BEAM, poses["box"], 0.06, 0.4)])
     assert hull.protrusion(points) < 1e-9
@@ -145,9 +140,8 @@ def test_an_outline_holds_all_of_a_cut_surface_and_no_more():
 
 def test_links_outside_the_heights_do_not_count():
     outline = RobotOutline({"box": BEAM})
-    assert len(outline.hull({"box": from_xyz_rpy((0, 0, 0.0))})) == 0
-    assert len(outline.hull({"box": from_xyz_rpy((0, 0, 1.7))})) == 0
-    assert len(outline.hull({"box": from_xyz_rpy((0, 0, 1.0))})) == 4
+    corners = [len(outline.hull({"box": from_xyz_rpy((0, 0, height))})) for height in (0.0, 1.7, 1.0)]
+    assert corners == [0, 0, 4]
 
 
 def test_sets_of_poses_give_the_hull_around_all_poses_of_each():

@@ -67,17 +67,16 @@ def test_the_file_of_another_robot_names_its_joints_and_none_of_the_stretchs(axe
     assert params["grid"] == {joint: list(each) for joint, each in zip(axes, values, strict=False)}
     read = load_body_shape_model(tmp_path / "model.yaml")
     assert (read.axes, read.arm_extensions, read.wrist_yaws) == (axes, *values)
-    older = {name: value for name, value in params.items() if name != "grid"} | {
-        "axes": list(axes), "arm_extensions": list(values[0]), "wrist_yaws": list(values[1])
-    }  # fmt: skip
-    (tmp_path / "older.yaml").write_text(yaml.safe_dump({"robot_body_shape_model_params": older}))
-    assert load_body_shape_model(tmp_path / "older.yaml") == read
+
+    def loaded(params):
+        (tmp_path / "other.yaml").write_text(yaml.safe_dump({"robot_body_shape_model_params": params}))
+        return load_body_shape_model(tmp_path / "other.yaml")
+
+    older = {"axes": list(axes), "arm_extensions": list(values[0]), "wrist_yaws": list(values[1])}
+    assert loaded({name: value for name, value in params.items() if name != "grid"} | older) == read
     for wrong, message in (([1], "grid is not a mapping"), ({"pan": []}, "it is empty"), ({"pan": 3}, "no list|not a")):
-        (tmp_path / "wrong.yaml").write_text(
-            yaml.safe_dump({"robot_body_shape_model_params": params | {"grid": wrong}})
-        )
         with pytest.raises(InputError, match=message):
-            load_body_shape_model(tmp_path / "wrong.yaml")
+            loaded(params | {"grid": wrong})
 
 
 def test_polygons_do_not_stand_where_published_readers_would_take_them_for_capsules(tmp_path):
@@ -87,15 +86,11 @@ def test_polygons_do_not_stand_where_published_readers_would_take_them_for_capsu
 
 def test_a_published_file_with_a_spline_is_read_with_a_warning(tmp_path):
     params = {
-        "arm_dependent": True,
-        "yaw_dependent": False,
-        "arm_extensions": [0.0, 0.245, 0.49],
-        "wrist_yaws": [-1.0, 0.0, 1.0],
-        "interpolation_method": "spline",
-        "shape_fitting_method": "circle",
+        "arm_dependent": True, "yaw_dependent": False, "arm_extensions": [0.0, 0.245, 0.49],
+        "wrist_yaws": [-1.0, 0.0, 1.0], "interpolation_method": "spline", "shape_fitting_method": "circle",
         "parameters": [{"center_x": 0.1 * i, "center_y": 0.0, "radius": 0.3} for i in range(3)],
         "dataset_metadata": {"robot_id": "stretch-se4-4010", "tool_id": "unknown", "timestamp": 0},
-    }
+    }  # fmt: skip
     (tmp_path / "old.yaml").write_text(yaml.safe_dump({"custom_body_shape_model_params": params}))
     read = load_body_shape_model(tmp_path / "old.yaml")
     assert read.arm_dependent and not read.yaw_dependent and "spline" in read.warnings[0]
@@ -174,6 +169,5 @@ def test_other_files_are_refused(text, message, tmp_path):
 
 
 def test_the_usual_file_name_has_method_and_time():
-    assert default_file_name("circle").startswith("circle_body_model_2") and default_file_name("circle").endswith(
-        ".yaml"
-    )
+    name = default_file_name("circle")
+    assert name.startswith("circle_body_model_2") and name.endswith(".yaml")

@@ -3,13 +3,8 @@
 import pytest
 import yaml
 
-from stretch_sim_cal.calibration.body.settings import (
-    find_settings,
-    fit_settings,
-    own_settings_path,
-    save_zones,
-    zone_settings,
-)
+from stretch_sim_cal.calibration.body import settings as body
+from stretch_sim_cal.calibration.body.settings import find_settings, fit_settings, save_zones, zone_settings
 from stretch_sim_cal.calibration.body.shape import BodyShapeSettings
 from stretch_sim_cal.calibration.zones import ZoneSettings
 from stretch_sim_cal.errors import InputError
@@ -72,7 +67,7 @@ def test_a_fault_is_one_line_that_names_file_and_key(tmp_path, text, says):
 
 
 def test_saved_margins_leave_the_rest_of_the_file_as_it_was_with_its_comments(fleet):
-    shipped, own = find_settings("body_shape"), own_settings_path()
+    shipped, own = find_settings("body_shape"), body.own_settings_path()
     assert own.parent == fleet
     assert save_zones(ZoneSettings(margin=0.08), shipped, own) is None
     assert find_settings("body_shape") == own

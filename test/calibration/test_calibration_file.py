@@ -79,8 +79,8 @@ def by_its_text(data):
 
 
 def by_convention(data):
+    by_its_text(data)
     del data[FOOTPRINT]
-    data[FLOOR]["data"]["distance"] *= -1.0
     data[FLOOR]["convention"] = "normal . p + distance = 0"
 
 
@@ -189,11 +189,8 @@ EYE = "[[1, 0, 0, 0], [0, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1]]"
 
 def aligned(data=EYE, **more):
     """Return the text of a file with a transform between the lidars and further keys."""
-    return (
-        "right_to_left_transform: {"
-        + ", ".join(f"{key}: {value}" for key, value in {"data": data, **more}.items())
-        + "}"
-    )
+    entries = ", ".join(f"{key}: {value}" for key, value in {"data": data, **more}.items())
+    return f"right_to_left_transform: {{{entries}}}"
 
 
 def placed(**more):
@@ -256,13 +253,11 @@ def test_two_processes_that_update_a_file_one_by_a_link_lose_nothing(published, 
     link = tmp_path / "elsewhere" / "link.yaml"
     link.parent.mkdir()
     link.symlink_to(published)
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     writers = [
-        subprocess.Popen(
-            [sys.executable, "-c", WRITER, str(path), name, str(UPDATES)],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-        )
+        subprocess.Popen([sys.executable, "-c", WRITER, str(path), name, str(UPDATES)], **pipes)
         for name, path in (("a", published), ("b", link))
-    ]  # fmt: skip
+    ]
     assert [writer.stdout.readline() for writer in writers] == ["ready\n"] * 2
     for writer in writers:
         writer.stdin.write("go\n")
@@ -300,11 +295,9 @@ def test_what_cannot_be_written_beside_a_file_leaves_it_as_it_was(published):
 def test_the_file_lies_in_the_fleet_folder_or_at_home():
     fleet = {"HELLO_FLEET_PATH": "/fleet", "HELLO_FLEET_ID": "stretch-se4-7"}
     assert str(default_path(fleet)) == "/fleet/stretch-se4-7/calibration_dual_lidar/dual_lidar_calibration.yaml"
-    assert str(default_path({"HELLO_FLEET_PATH": "/fleet"})).endswith(
-        "/.stretch/calibration/dual_lidar_calibration.yaml"
-    )
-    assert default_robot_id(fleet) == "stretch-se4-7"
-    assert default_robot_id({}) == "unknown"
+    at_home = str(default_path({"HELLO_FLEET_PATH": "/fleet"}))
+    assert at_home.endswith("/.stretch/calibration/dual_lidar_calibration.yaml")
+    assert (default_robot_id(fleet), default_robot_id({})) == ("stretch-se4-7", "unknown")
 
 
 def test_an_edit_stays_named_while_other_entries_and_fields_are_updated_and_a_new_result_ends_it():

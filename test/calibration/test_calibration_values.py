@@ -77,10 +77,8 @@ def test_a_file_that_cannot_be_read_is_left_alone(tmp_path, text):
 
 
 def test_the_file_lies_in_the_robots_folder():
-    assert (
-        str(default_values_path({"HELLO_FLEET_PATH": "/fleet", "HELLO_FLEET_ID": "r"}))
-        == "/fleet/r/stretch_calibration_values.yaml"
-    )
+    fleet = {"HELLO_FLEET_PATH": "/fleet", "HELLO_FLEET_ID": "r"}
+    assert str(default_values_path(fleet)) == "/fleet/r/stretch_calibration_values.yaml"
     assert str(default_values_path({"HELLO_FLEET_ID": "r"})).endswith("/stretch_user/r/stretch_calibration_values.yaml")
     with pytest.raises(InputError, match="HELLO_FLEET_ID"):
         default_values_path({})

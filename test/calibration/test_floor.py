@@ -192,12 +192,9 @@ def test_the_covariance_covers_the_error():
 def test_the_answer_moves_with_the_frame_it_is_asked_in():
     scene, here = scene_of("furnished_room"), solved("furnished_room", frames=2)
     other_from_base = from_xyz_rpy([0.4, -0.3, 0.2], [0.02, -0.03, 2.0])
-    method = SupportFloor(
-        other_from_base @ scene.base_from_left,
-        scene.right_to_left,
-        scene.footprint_from_base @ inverse(other_from_base),
-        FloorSettings(sensor=scene.simulator.sensor),
-    )
+    poses = other_from_base @ scene.base_from_left, scene.right_to_left
+    nominal = scene.footprint_from_base @ inverse(other_from_base)
+    method = SupportFloor(*poses, nominal, FloorSettings(sensor=scene.simulator.sensor))
     there, expected = solve(method, scene.pairs(2)).plane, here.plane.moved(other_from_base)
     np.testing.assert_allclose(there.normal, expected.normal, atol=1e-9)
     assert there.offset == pytest.approx(expected.offset, abs=1e-9)

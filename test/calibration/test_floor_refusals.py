@@ -87,9 +87,8 @@ def test_a_robot_that_tilts_meanwhile_is_refused_and_one_that_rolls_over_a_flat_
 
 
 def test_bounds_on_sureness_are_kept():
-    refusal = the_refusal(
-        scene_of("furnished_room").solve(frames=1, settings=FloorSettings(max_std_height=1e-6, max_std_tilt=1e-6))
-    )
+    settings = FloorSettings(max_std_height=1e-6, max_std_tilt=1e-6)
+    refusal = the_refusal(scene_of("furnished_room").solve(frames=1, settings=settings))
     assert "the height is too uncertain" in refusal and "the tilt is too uncertain" in refusal
 
 
@@ -133,13 +132,12 @@ def test_frames_that_repeat_count_once():
 
 
 def test_poses_and_settings_that_cannot_be_meant_are_input_errors():
-    with pytest.raises(InputError, match="base_from_left"):
-        SupportFloor(np.ones((4, 4)), np.eye(4), np.eye(4))
-    with pytest.raises(InputError, match="right_to_left"):
-        SupportFloor(np.eye(4), np.eye(3), np.eye(4))
-    with pytest.raises(InputError, match="search_height"):
-        FloorSettings(search_height=-1)
-    with pytest.raises(InputError, match="covariance"):
-        Observations.of_known_poses((np.eye(4),), np.eye(3))
-    with pytest.raises(InputError, match="no scans"):
-        scene_of().method().solve()
+    for named, meant in {
+        "base_from_left": lambda: SupportFloor(np.ones((4, 4)), np.eye(4), np.eye(4)),
+        "right_to_left": lambda: SupportFloor(np.eye(4), np.eye(3), np.eye(4)),
+        "search_height": lambda: FloorSettings(search_height=-1),
+        "covariance": lambda: Observations.of_known_poses((np.eye(4),), np.eye(3)),
+        "no scans": lambda: scene_of().method().solve(),
+    }.items():
+        with pytest.raises(InputError, match=named):
+            meant()

@@ -32,9 +32,8 @@ def standing(simulator, turn=0.0, frames=8, first=0, moved=0.0) -> StationScans:
         for number, scan in enumerate(scans[device]):
             observer.add(scan, simulator.start_time(device, first + number))
         signatures.append(observer.signature([simulator.sensor]))
-    result = StationScans(
-        tuple(signatures), AlignmentSettings(base_from_left=simulator.base_from_lidar("left", nominal=True))
-    )
+    settings = AlignmentSettings(base_from_left=simulator.base_from_lidar("left", nominal=True))
+    result = StationScans(tuple(signatures), settings)
     for left, right in zip(*scans.values(), strict=True):
         result.add(left, right)
     return result
@@ -75,10 +74,8 @@ def test_the_range_noise_is_that_of_the_sensor_file_and_that_of_weak_echoes_is_n
 
 def test_residuals_are_smaller_and_do_not_depend_on_the_channel_once_the_errors_are_taken_out(identified):
     for found in identified[2].residuals:
-        means = [
-            np.bincount(found.channel, values) / np.maximum(np.bincount(found.channel), 1)
-            for values in (found.before, found.after)
-        ]
+        counts = np.maximum(np.bincount(found.channel), 1)
+        means = [np.bincount(found.channel, values) / counts for values in (found.before, found.after)]
         assert np.std(found.after) < 0.9 * np.std(found.before)
         assert np.std(means[1]) < 0.3 * np.std(means[0])
 

@@ -174,7 +174,7 @@ def test_two_of_three_lidars_are_known_by_their_own_transform():
 
 def test_a_floor_method_gets_the_identity_for_one_lidar(monkeypatch):
     given = []
-    monkeypatch.setattr(pipeline, "floor_method", lambda name: lambda *poses: given.append(poses))
+    monkeypatch.setattr(pipeline.methods, "floor_method", lambda name: lambda *poses: given.append(poses))
     lidar = DescribedLidar(from_xyz_rpy((0.1, 0.2, 1.3), (0.3, 0.2, 0.1)))
     pipeline.LidarFloor("mine", {"left": lidar}, np.eye(4))
     assert np.array_equal(given[0][1], np.eye(4))
@@ -246,7 +246,7 @@ class Doubting:
 
 
 def test_a_method_for_two_that_refuses_one_lidar_refuses_all_and_names_it(scene, monkeypatch):
-    monkeypatch.setattr(pipeline, "alignment_method", lambda name: Doubting if name == "mine" else None)
+    monkeypatch.setattr(pipeline.methods, "alignment_method", lambda name: Doubting if name == "mine" else None)
     lidars = {name: DescribedLidar(pose, scene.rig.sensor) for name, pose in scene.rig.base_from_lidar.items()}
     found = fed(pipeline.alignment_of("mine", lidars), scene.clouds).solve()
     assert found.refusals == ["too few walls (lidar mast)"] and found.num_frames == len(scene.clouds["left"])

@@ -12,7 +12,7 @@ from stretch_sim_cal.calibration.mounts.findings import mount_refusals
 from stretch_sim_cal.calibration.mounts.method import calibrate_mounts
 from stretch_sim_cal.calibration.mounts.residuals import CloudReader, PosedSample
 from stretch_sim_cal.calibration.mounts.result import MountSettings
-from stretch_sim_cal.calibration.mounts.robot import MountedRobot, calibrated_joints
+from stretch_sim_cal.calibration.mounts.robot import MountedRobot
 from stretch_sim_cal.calibration.observations import Observations
 from stretch_sim_cal.errors import InputError, Refused
 from stretch_sim_cal.geometry.transforms import SIDES, error, from_xyz_rpy, inverse, log
@@ -67,17 +67,14 @@ def recorded(robot, setup=SETUP, lift_offset=0.0, frames=3, poses=TWO, lift_scal
     simulator = EmbeddedSimulator(setup)
     samples = []
     for index, pose in enumerate(poses):
-        true = REST | {joint: max(0.0, value + play * random.choice([-1, 1])) if joint == "arm_joint" else
-                       value + play * random.choice([-1, 1]) for joint, value in pose.items()}  # fmt: skip
+        true = REST | {joint: value + play * random.choice([-1, 1]) for joint, value in pose.items()}
+        true["arm_joint"] = max(0.0, true["arm_joint"])
         simulator.joints.place(true | {"lift_joint": lift_scale * true["lift_joint"] + lift_offset})
         pairs = list(simulator.point_pairs(frames, first_tick=frames * index))
         left, right = (np.concatenate([pair[side] for pair in pairs]) for side in (0, 1))
         joints = stretch_profile().joint_positions(robot.model, REST | pose)
-        samples.append(
-            robot.sample(
-                f"pose {index}", joints, {"left": left, "right": right}, tuple(stretch_profile().offset_joints)
-            )
-        )
+        clouds, offsets = {"left": left, "right": right}, tuple(stretch_profile().offset_joints)
+        samples.append(robot.sample(f"pose {index}", joints, clouds, offsets))
     return simulator, samples
 
 
@@ -182,11 +179,9 @@ def test_an_error_of_the_robot_is_named_and_hardly_moves_the_mounts(robot, robot
 
 
 def test_too_few_returns_are_refused_and_not_written(robot, sweep, tmp_path):
-    poor = [
-        dataclasses.replace(sample, clouds=sample.clouds | {"left": sample.clouds["left"][::80]})
-        for sample in sweep[1][:1]
-    ]
-    found = mounts_of(robot, poor)
+    sample = sweep[1][0]
+    poor = dataclasses.replace(sample, clouds=sample.clouds | {"left": sample.clouds["left"][::80]})
+    found = mounts_of(robot, [poor])
     assert any("left lidar: only" in reason for reason in found.refusals)
     with pytest.raises(Refused, match="left lidar"):
         with_mounts(CalibrationFile.load_or_empty(tmp_path / "cal.yaml"), found, "robot", robot.nominal["left"])
@@ -209,11 +204,6 @@ def test_the_entry_in_the_calibration_file_is_read_back_and_leaves_the_others(re
     stored = stored_mounts(again)
     np.testing.assert_allclose(stored.base_from_lidar["left"], result.base_from_lidar["left"], atol=1e-12)
     np.testing.assert_allclose(stored.covariance, result.covariance)
-    joints = {joint.name: joint for joint in calibrated_joints(again, robot.model)}
-    assert joints["lidar_left_joint"].parent == "head_link"
-    base_from_head = robot.nominal["left"] @ inverse(robot.model.joints["lidar_left_joint"].parent_from_joint)
-    placed = base_from_head @ joints["lidar_left_joint"].parent_from_child
-    np.testing.assert_allclose(placed, result.base_from_lidar["left"], atol=1e-9)
 
 
 @pytest.mark.parametrize(
@@ -234,9 +224,8 @@ def test_mounts_that_are_torn_mean_something_else_or_would_be_exact_are_refused(
 
 @pytest.mark.parametrize("corrects", [False, True])
 def test_rays_begin_at_the_optical_centre(robot, corrects):
-    """Without noise, and with its own errors known, a real lidar's returns lie on the model, also at
-    grazing incidence and whether the driver corrects the optical centre or not: rays from the frame's
-    origin would be millimetres off there."""
+    """Without noise, and with its own errors known, a real lidar's returns lie on the model, also at grazing incidence:
+    rays from the frame's origin would be millimetres off there."""
     plain = load_sensor("jt128_sparse_real").with_driver(Driver(corrects, corrects))
     sensor = dataclasses.replace(
         plain, range_noise=1e-6, noise_growth=NoiseGrowth(0.0, 0.0, 0.0), quantisation=0.0, beam_divergence=0.0,
@@ -244,11 +233,9 @@ def test_rays_begin_at_the_optical_centre(robot, corrects):
     )  # fmt: skip
     simulator = EmbeddedSimulator(dataclasses.replace(SETUP, sensor="jt128_sparse_real", seed=12), sensor)
     simulator.joints.place(REST | POSES[0])
-    clouds = [return_columns(returns_of(simulator.scan(side, 0))) for side in SIDES]
-    sample = robot.sample(
-        "pose", stretch_profile().joint_positions(robot.model, REST | POSES[0]), dict(zip(SIDES, clouds, strict=True))
-    )
-    reader = CloudReader(sensor, clouds)
+    clouds = {side: return_columns(returns_of(simulator.scan(side, 0))) for side in SIDES}
+    sample = robot.sample("pose", stretch_profile().joint_positions(robot.model, REST | POSES[0]), clouds)
+    reader = CloudReader(sensor, list(clouds.values()))
     truth = simulator.ground_truth()["units"]
     model = PosedSample(sample, robot.surfaces, {})
     for side in SIDES:

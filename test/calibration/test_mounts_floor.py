@@ -96,10 +96,9 @@ def test_a_floor_that_ignores_the_mounts_fails_against_the_real_base_and_passes_
 
 def test_mounts_that_are_surer_than_they_are_right_fail_where_a_scenario_asks_for_it(tmp_path):
     """Both lidars 0.9 mm off along x, three of the standard deviations that are said."""
-    files = RunFiles(tmp_path)
+    files, tolerances = RunFiles(tmp_path), {"translation_mm": 1.0, "rotation_deg": 0.1}
     off = mounts_result(from_xyz_rpy((9e-4, 0.0, 0.0)) @ TRUE_LEFT)
     with_found(with_floor_as_described(), off).save(files.calibration)
-    tolerances = {"translation_mm": 1.0, "rotation_deg": 0.1}
     assert judge_stage("mounts", files, TRUTH, tolerances).passed
     quantities = judge_stage("mounts", files, TRUTH, tolerances | {"nees": 1.2}).quantities
     (nees,) = (quantity for quantity in quantities if quantity.key == "nees")
@@ -188,22 +187,18 @@ class Heard:
 
 
 def test_the_visualizers_show_the_clouds_from_the_mounts(mounted):
-    frames = Heard(("base_link", "lidar_left_link", DESCRIBED))
-    shown = placement(OPTIONS, SimpleNamespace(file=mounted), frames)
-    np.testing.assert_allclose(
-        shown.footprint_from_lidar["left"], footprint_from_base(TRUE_FLOOR) @ TRUE_LEFT, atol=1e-9
-    )
+    shown = placement(OPTIONS, SimpleNamespace(file=mounted), Heard(("base_link", "lidar_left_link", DESCRIBED)))
+    expected = footprint_from_base(TRUE_FLOOR) @ TRUE_LEFT
+    np.testing.assert_allclose(shown.footprint_from_lidar["left"], expected, atol=1e-9)
 
 
 @pytest.mark.parametrize("broadcast", [True, False])
 def test_the_collection_sees_the_arm_from_the_mount_that_is_broadcast(mounted, broadcast):
     frames = [
-        ("base_link", "lidar_left_link", DESCRIBED),
+        ("base_link", "lidar_left_link", DESCRIBED), ("lidar_left_link", "lidar_right_calibrated", LEFT_FROM_RIGHT),
         ("base_link", "floor_plane", inverse(mounted.footprint_from_base)),
-        ("lidar_left_link", "lidar_right_calibrated", LEFT_FROM_RIGHT),
-    ]
-    if broadcast:
-        frames.append(("base_link", "lidar_left_calibrated", TRUE_LEFT))
+        *[("base_link", "lidar_left_calibrated", TRUE_LEFT)] * broadcast,
+    ]  # fmt: skip
     placed = calibrated_poses(OPTIONS, Heard(*frames), watchdog=None)
     expected = mounted.footprint_from_base @ (TRUE_LEFT if broadcast else DESCRIBED)
     np.testing.assert_allclose(placed.footprint_from_lidar["left"], expected, atol=1e-9)

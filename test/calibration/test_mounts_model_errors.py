@@ -6,19 +6,13 @@ import numpy as np
 import pytest
 from scipy.linalg import block_diag
 
+from stretch_sim_cal.calibration.mounts import robot as mounted
 from stretch_sim_cal.calibration.mounts.model_errors import with_model_errors
 from stretch_sim_cal.calibration.mounts.residuals import RobotUnknowns, mount_covariances
 from stretch_sim_cal.calibration.mounts.result import MountSettings
-from stretch_sim_cal.calibration.mounts.robot import (
-    MountedRobot,
-    best_next,
-    mount_settings,
-    pose_information,
-    worst_deviation,
-)
 from stretch_sim_cal.robot.kinematics import link_transform
 
-SETTINGS = mount_settings()
+SETTINGS = mounted.mount_settings()
 POSES = [(1.0, 0.45, 1.7), (0.2, 0.0, -1.1), (1.0, 0.0, -1.1), (0.2, 0.45, 1.7)]
 JOINTS = ("lift_joint", "arm_joint", "wrist_yaw_joint")
 DRAWS = 8
@@ -32,7 +26,7 @@ class Observed:
         self.unknowns = RobotUnknowns(robot.surfaces, SETTINGS, robot.nominal)
         self.count = len(self.unknowns.links)
         poses = [robot.sample("pose", dict(zip(JOINTS, values, strict=True)), {}, JOINTS) for values in POSES]
-        self.by_rays = sum(pose_information(robot.surfaces, pose, robot.nominal, SETTINGS) for pose in poses)
+        self.by_rays = sum(mounted.pose_information(robot.surfaces, pose, robot.nominal, SETTINGS) for pose in poses)
         first = self.unknowns.first_link
         priors = 1.0 / self.unknowns.variances()[first:]
         self.before = np.diag(np.concatenate([np.full(first, 1e-3), priors]))
@@ -54,7 +48,7 @@ class Observed:
 
 @pytest.fixture(scope="module")
 def robot(stretch):
-    return MountedRobot(stretch)
+    return mounted.MountedRobot(stretch)
 
 
 @pytest.fixture(scope="module")
@@ -131,29 +125,27 @@ def start(robot):
 
 @pytest.fixture(scope="module")
 def after_low(robot, start):
-    return start + pose_information(robot.surfaces, posed(robot, "low", LOW), robot.nominal, SETTINGS)
+    return start + mounted.pose_information(robot.surfaces, posed(robot, "low", LOW), robot.nominal, SETTINGS)
 
 
 def test_poses_shrink_what_is_not_known(robot, start, after_low):
-    before, after = (worst_deviation(information, robot.nominal, SETTINGS) for information in (start, after_low))
+    before, after = (
+        mounted.worst_deviation(information, robot.nominal, SETTINGS) for information in (start, after_low)
+    )
     assert after < before / 3
 
 
 def test_the_pose_proposed_is_the_one_that_is_missing_and_not_the_same_once_more(robot, after_low):
     offered = [posed(robot, "low again", LOW), posed(robot, "near", NEAR)]
-    best = best_next(after_low, robot.surfaces, offered, robot.nominal, SETTINGS)
+    best = mounted.best_next(after_low, robot.surfaces, offered, robot.nominal, SETTINGS)
     assert best.name == "near" and best.deviation < best.before
 
 
 def test_what_a_joint_moves_is_that_of_the_kinematics(robot):
     joints = {"lift_joint": 0.5, "wrist_yaw_joint": 0.4}
     sample = robot.sample("pose", joints, {}, ("lift_joint", "wrist_yaw_joint"))
-    axis = (
-        link_transform(robot.model, joints, "lift_link", "base_link")[:3, :3]
-        @ robot.model.joints["lift_joint"].unit_axis
-    )
+    turned = link_transform(robot.model, joints, "lift_link", "base_link")[:3, :3]
+    axis, by_yaw = turned @ robot.model.joints["lift_joint"].unit_axis, sample.joint_motions["wrist_yaw_joint"]
     np.testing.assert_allclose(sample.joint_motions["lift_joint"]["wrist_link"][:3], axis, atol=1e-6)
-    assert "lift_link" not in sample.joint_motions["wrist_yaw_joint"]
-    assert np.linalg.norm(sample.joint_motions["wrist_yaw_joint"]["wrist_roll_link"][3:]) == pytest.approx(
-        1.0, abs=1e-4
-    )
+    assert "lift_link" not in by_yaw
+    assert np.linalg.norm(by_yaw["wrist_roll_link"][3:]) == pytest.approx(1.0, abs=1e-4)

@@ -30,21 +30,13 @@ SURFACES = {link: SimpleNamespace(corners=centre + [[0.1], [-0.1]]) for link, ce
 ROBOT = RobotUnknowns(SURFACES, SETTINGS, ("left", "right"), num_samples=2)
 JOINTS = {"lift_joint": 0.7, "yaw_joint": -1.1}
 POSES = {"mast": from_xyz_rpy((0.0, 0.1, 0.2), (0.1, 0.0, 0.3)), "arm": from_xyz_rpy((0.3, 0.1, 0.8), (0.0, 0.5, -1.0))}
-ORIGINS = {
-    "mast": from_xyz_rpy((0.0, 0.1, 0.1), (0.0, 0.4, 0.0)),
-    "arm": from_xyz_rpy((0.1, 0.1, 0.8), (1.0, 0.0, 0.2)),
-}
+ORIGINS = {"mast": from_xyz_rpy((0, 0.1, 0.1), (0, 0.4, 0)), "arm": from_xyz_rpy((0.1, 0.1, 0.8), (1, 0, 0.2))}
 LIFT, YAW = np.array([0.0, 0.0, 1.0, 0.0, 0.0, 0.0]), np.array([0.2, -0.3, 0.0, 0.0, 0.0, 1.0])
-POSED = SimpleNamespace(
-    number=1,
-    base_from_link=POSES,
-    sample=SimpleNamespace(
-        ancestors={"arm": ("mast",)},
-        joint_origins=ORIGINS,
-        joint_motions={"lift_joint": {"arm": LIFT}, "yaw_joint": {"arm": YAW}},
-        joint_values=JOINTS,
-    ),
-)
+SAMPLE = SimpleNamespace(
+    ancestors={"arm": ("mast",)}, joint_origins=ORIGINS, joint_values=JOINTS,
+    joint_motions={"lift_joint": {"arm": LIFT}, "yaw_joint": {"arm": YAW}},
+)  # fmt: skip
+POSED = SimpleNamespace(number=1, base_from_link=POSES, sample=SAMPLE)
 
 
 def seen(count=30, distances=0.0):
@@ -151,10 +143,7 @@ def test_returns_add_their_rows_written_out(side):
 
 
 def test_priors_of_the_lidars_are_about_their_own_origins():
-    nominal = {
-        "left": from_xyz_rpy((0.1, 0.2, 1.3), (1.0, 0.0, 0.5)),
-        "right": from_xyz_rpy((0.1, -0.2, 1.3), (0, 1, 0)),
-    }
+    nominal = {"left": from_xyz_rpy((0.1, 0.2, 1.3), (1, 0, 0.5)), "right": from_xyz_rpy((0.1, -0.2, 1.3), (0, 1, 0))}
     for side, covariance in zip(("left", "right"), mount_covariances(nominal, SETTINGS), strict=True):
         about = adjoint(from_rotation_translation(np.eye(3), -nominal[side][:3, 3]))
         own = np.diag([0.05**2] * 3 + [np.radians(5.0) ** 2] * 3)

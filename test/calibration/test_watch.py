@@ -3,26 +3,20 @@
 import numpy as np
 import pytest
 
+from stretch_sim_cal.calibration import watch as drift
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile
 from stretch_sim_cal.calibration.verification import reestimate
-from stretch_sim_cal.calibration.watch import (
-    WINDOW,
-    DriftMonitor,
-    History,
-    Measurement,
-    NoticedChange,
-    Panorama,
-    moved_lidar,
-)
+from stretch_sim_cal.calibration.watch import WINDOW, DriftMonitor, Measurement, Panorama, moved_lidar
 from stretch_sim_cal.errors import InputError
 
 PERIOD = 300.0
 MM, DEG = 1e-3, np.deg2rad(1.0)
 # Standard deviations of looks, and of what a place adds, as the benchmark measures them in generated rooms, times two.
-NOISE = {"lidars": [0.5 * MM] * 3 + [0.01 * DEG] * 3, "floor": [0.6 * MM, 0.02 * DEG, 0.02 * DEG],
-         "left": [1 * MM] * 3 + [0.1 * DEG] * 3, "right": [1 * MM] * 3 + [0.1 * DEG] * 3}  # fmt: skip
-PLACE = {"lidars": [0.6 * MM] * 3 + [0.02 * DEG] * 3, "floor": [0.6 * MM, 0.02 * DEG, 0.02 * DEG],
-         "left": [0.3 * MM] * 3 + [0.02 * DEG] * 3, "right": [0.3 * MM] * 3 + [0.02 * DEG] * 3}  # fmt: skip
+FLOOR = [0.6 * MM, 0.02 * DEG, 0.02 * DEG]
+NOISE = {"lidars": [0.5 * MM] * 3 + [0.01 * DEG] * 3, "floor": FLOOR}
+NOISE |= dict.fromkeys(("left", "right"), [1 * MM] * 3 + [0.1 * DEG] * 3)
+PLACE = {"lidars": [0.6 * MM] * 3 + [0.02 * DEG] * 3, "floor": FLOOR}
+PLACE |= dict.fromkeys(("left", "right"), [0.3 * MM] * 3 + [0.02 * DEG] * 3)
 # What the stored calibration is off itself.
 STORED = {"lidars": [0.7 * MM, -0.5 * MM, 0.4 * MM, 0.02 * DEG, -0.01 * DEG, 0.01 * DEG],
           "floor": [0.5 * MM, 0.02 * DEG, -0.01 * DEG],
@@ -40,20 +34,17 @@ class Robot:
     def __init__(self, seed: int, per_place: int = 12, places: float = 1.0, kinds: dict[str, str] = TWO):
         self._kinds = kinds
         self._random, self._per_place, self._scale = np.random.default_rng(seed), per_place, places
-        self._place, self._left, self._effects, self._count = 0, 0, {}, 0
-
-    def leave(self) -> None:
-        self._left = 0
+        self._place, self.left, self._effects, self._count = 0, 0, {}, 0
 
     def look(self, shift: dict[str, np.ndarray] | None = None) -> Measurement:
-        if not self._left:
+        if not self.left:
             self._place += 1
-            self._left = int(self._random.integers(1, 2 * self._per_place))
+            self.left = int(self._random.integers(1, 2 * self._per_place))
             self._effects = {
                 name: self._scale * self._random.normal(size=len(PLACE[kind])) * PLACE[kind]
                 for name, kind in self._kinds.items()
             }
-        self._left -= 1
+        self.left -= 1
         self._count += 1
         vectors = {}
         for name, kind in self._kinds.items():
@@ -91,15 +82,10 @@ def turned(angle: float, seed: int) -> np.ndarray:
     return np.concatenate([np.zeros(3), angle * direction / np.linalg.norm(direction)])
 
 
-SMALLEST = {
-    "rotation": ("lidars", 4, 0.2 * DEG), "translation": ("lidars", 0, 5 * MM), "floor": ("floor", 0, 5 * MM)
+SMALLEST = {  # shifts that have to be noticed
+    "rotation": {"lidars": 0.2 * DEG * np.eye(6)[4]}, "translation": {"lidars": 5 * MM * np.eye(6)[0]},
+    "floor": {"floor": 5 * MM * np.eye(3)[0]},
 }  # fmt: skip
-
-
-def smallest(kind: str) -> dict[str, np.ndarray]:
-    """Return the smallest shift of a kind that has to be noticed."""
-    vector, index, size = SMALLEST[kind]
-    return {vector: size * np.eye(len(NOISE[vector]))[index]}
 
 
 @pytest.mark.parametrize("places", [pytest.param(1.0, marks=pytest.mark.long), 2.0])
@@ -129,12 +115,12 @@ def test_a_lidar_that_is_pushed_is_noticed_and_named_with_size_and_time(seed):
 @pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("kind", SMALLEST)
 def test_the_smallest_shift_is_noticed_within_ten_looks_at_known_places_and_at_the_first(kind, seed):
-    assert delay(*watched(60, seed, per_place=4), smallest(kind)) <= WINDOW
+    assert delay(*watched(60, seed, per_place=4), SMALLEST[kind]) <= WINDOW
     watch, robot = watched(1, seed, per_place=1000)
-    count = delay(watch, robot, smallest(kind))
+    count = delay(watch, robot, SMALLEST[kind])
     assert count <= WINDOW
     for _ in range(4 * WINDOW):  # it is not forgotten what the place looked like before
-        watch.add(robot.look(smallest(kind)))
+        watch.add(robot.look(SMALLEST[kind]))
         assert watch.changed
     assert min(state.since for state in watch.changed) <= PERIOD * (2 + count)
 
@@ -144,7 +130,7 @@ def test_most_pushes_on_the_way_to_the_second_place_are_noticed_within_ten_looks
     counts = []
     for seed in range(12):
         watch, robot = watched(1, seed, places=0.5)
-        robot.leave()
+        robot.left = 0
         direction, shift = np.random.default_rng(seed).normal(size=3), np.zeros(6)
         shift[columns] = size * direction / np.linalg.norm(direction)
         counts.append(delay(watch, robot, {"lidars": shift}))
@@ -201,13 +187,13 @@ def test_a_place_is_recognised_and_distinguished_from_another():
 
 
 def test_the_history_keeps_looks_and_changes(tmp_path):
-    history, robot = History(tmp_path / "history.sqlite"), Robot(1)
+    history, robot = drift.History(tmp_path / "history.sqlite"), Robot(1)
     looks = [robot.look() for _ in range(3)]
     for look in looks:
         history.add(look, "abc")
-    history.note(NoticedChange(900.0, "abc", "floor, height", None, 0.01, 0.001, "it has changed"))
+    history.note(drift.NoticedChange(900.0, "abc", "floor, height", None, 0.01, 0.001, "it has changed"))
     history.close()
-    again = History(tmp_path / "history.sqlite", must_exist=True)
+    again = drift.History(tmp_path / "history.sqlite", must_exist=True)
     assert [look.stamp for _, look in again.measurements(since=400.0, calibration="abc")] == [600.0, 900.0]
     for name, (residual, covariance) in looks[0].vectors.items():
         np.testing.assert_array_equal(again.measurements()[0][1].vectors[name][0], residual)
@@ -215,10 +201,10 @@ def test_the_history_keeps_looks_and_changes(tmp_path):
     assert again.measurements(calibration="other") == []
     assert again.changes()[0].sentence == "it has changed"
     with pytest.raises(InputError, match="no history yet"):
-        History(tmp_path / "none.sqlite", must_exist=True)
+        drift.History(tmp_path / "none.sqlite", must_exist=True)
     (tmp_path / "torn.sqlite").write_text("no database at all" * 100)
     with pytest.raises(InputError, match="torn.sqlite"):
-        History(tmp_path / "torn.sqlite")
+        drift.History(tmp_path / "torn.sqlite")
 
 
 def test_without_an_alignment_there_is_nothing_to_look_at():

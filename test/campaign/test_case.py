@@ -96,7 +96,7 @@ class Refusing:
 
 
 def test_after_a_refusal_the_robot_is_turned_and_recorded_again(tmp_path, monkeypatch):
-    for module in (case, pipeline):
+    for module in (case, pipeline.methods):
         monkeypatch.setattr(module, "alignment_method", lambda name: Refusing)
     campaign, places = replace(CAMPAIGN, methods=CAMPAIGN.methods | {"alignment": "mine"}), {}
     for most in (1, 3):

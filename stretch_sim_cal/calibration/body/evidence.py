@@ -4,12 +4,11 @@ The model's surfaces represent all returns that they explain: their projection i
 show hidden parts. Other returns are sorted by the frame in which they are constant. A payload is at the same place in
 its link's frame in most poses and touches the link: it becomes a surface, the convex hull of its returns, smoothed
 along the rays. An object that is at the same place beside the robot (only the arm moves) is room; one that is there in
-some poses only is a person, or a wrong joint value. Both are reported and left out.
-
-It assumes that only the arm moves, that joint values are of the time of the clouds, and that a right description is
-right to a centimetre.
+some poses only is a person, or a wrong joint value; both are reported and left out. It assumes that only the arm moves,
+that joint values are of the time of the clouds, and that a right description is right to a centimetre.
 """
 
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -70,13 +69,11 @@ def rigid_groups(
     """Return for each link the index of the first link that it does not move against, within `tolerance` (m, rad)."""
     frames = {link: np.array([pose[link] for pose in poses]) for link in links}
     group = np.full(len(links), -1)
-    for i, link in enumerate(links):
-        if group[i] >= 0:
-            continue
-        back = inverse(frames[link])
-        for j in range(i, len(links)):
+    for i in range(len(links)):
+        back = inverse(frames[links[i]])
+        for j in np.flatnonzero(group < 0) if group[i] < 0 else ():
             relative = back @ frames[links[j]]
-            if group[j] < 0 and np.abs(relative - relative[0]).max() <= tolerance:
+            if np.abs(relative - relative[0]).max() <= tolerance:
                 group[j] = i
     return group
 
@@ -85,11 +82,9 @@ def unmodelled_objects(
     sightings: Sequence[Sighting], poses: Sequence[Mapping[str, np.ndarray]], surfaces: Mapping[str, Surface],
     origins: np.ndarray, images: Callable[[], Sequence[Sequence[RangeImage]]],
 ) -> list[UnmodelledObject]:  # fmt: skip
-    """Return the unmodelled objects in the returns of all poses.
-
-    `poses` are footprint_from_link (4, 4) of the links that have `surfaces`, in the order of the sightings' link
-    numbers; `images` returns the range images of the lidars at `origins` (L, 3) in each pose, room included.
-    """
+    """Return the unmodelled objects in the returns of all poses. `poses` are footprint_from_link (4, 4) of the links
+    that have `surfaces`, in the order of the sightings' link numbers; `images` returns the range images of the lidars
+    at `origins` (L, 3) in each pose, room included."""
     links = list(surfaces)
     groups = rigid_groups(poses, links)
     names = {int(group): links[group] for group in np.unique(groups)}
@@ -190,11 +185,8 @@ def _support(
     extra: _Extra, local: np.ndarray, frames: Sequence[np.ndarray], origins: np.ndarray,
     images: Sequence[Sequence[RangeImage]],
 ) -> np.ndarray:  # fmt: skip
-    """Return for each extra return the share of poses with returns at its place, of those that could see it.
-
-    `local` (N, 3) are the returns in the frame at `frames` in each pose. A place is hidden if the return's lidar has
-    another return in front of it.
-    """
+    """Return for each extra return, at `local` (N, 3) in the frame at `frames` in each pose, the share of poses with
+    returns at its place, of those in which no return of the same lidar in front of it hides it."""
     present, possible = np.zeros(len(local)), np.zeros(len(local))
     for number, (frame, views) in enumerate(zip(frames, images, strict=True)):
         there = local[extra.samples == number]
@@ -310,12 +302,9 @@ class PoseReturns:
 
 @dataclass(frozen=True)
 class BodyEvidence:
-    """The result. `seen_from_model` (4, 4) moves the model, in base_footprint, to the pose in which the lidars see it.
-
-    `payloads` are by name the link that carries them and their surface in its frame. Per pose: `returns` (K, 2) from
-    the robot, smoothed, `outliers` (K, 2) that are not of the robot, and `misplaced`, the links whose pose is not the
-    model's.
-    """
+    """`seen_from_model` (4, 4) moves the model, in base_footprint, to the pose in which the lidars see it. `payloads`
+    are by name the link that carries them and their surface in its frame. Per pose: `returns` (K, 2) from the robot,
+    smoothed, `outliers` (K, 2), and `misplaced`, the links whose pose is not the model's."""
 
     seen_from_model: np.ndarray
     registration: seen.BodyRegistration | None
@@ -348,11 +337,8 @@ def gather_evidence(
     poses: Sequence[PoseReturns], surfaces: Mapping[str, Surface], lidars: np.ndarray,
     settings: seen.EvidenceSettings | None = None, smoothed_returns: int = 1500,
 ) -> BodyEvidence:  # fmt: skip
-    """Return the evidence in the returns of all poses of a robot whose links have `surfaces`.
-
-    `lidars` (L, 3) are the described positions of the lidars in base_footprint, in the order of the numbers in
-    `PoseReturns.lidars`. Of the robot's returns in a pose up to `smoothed_returns` go into `returns`.
-    """
+    """Return the evidence in the returns of all poses of a robot whose links have `surfaces`: up to `smoothed_returns`
+    of a pose. `lidars` (L, 3) are the described positions in base_footprint, as numbered in `PoseReturns.lidars`."""
     settings = settings or seen.EvidenceSettings()
     noise = settings.range_noise
     clouds, seen_by, stand_for = zip(*(_compared(pose, lidars, settings) for pose in poses), strict=True)
@@ -363,19 +349,16 @@ def gather_evidence(
     model_from_seen = inverse(seen_from_model)
     origins = apply(model_from_seen, lidars)
     on_links = {link: seen.spread_points(surface.triangles, seen.SPACING) for link, surface in surfaces.items()}
-    sightings = [
-        seen.compare(
-            apply(model_from_seen, cloud), by, origins, cloud[:, 2] > settings.lowest, view, on_links, frame, noise
-        )
-        for cloud, by, view, frame in zip(clouds, seen_by, views, frames, strict=True)
-    ]
+    sightings = []
+    for cloud, by, view, frame in zip(clouds, seen_by, views, frames, strict=True):
+        points, above = apply(model_from_seen, cloud), cloud[:, 2] > settings.lowest
+        sightings.append(seen.compare(points, by, origins, above, view, on_links, frame, noise))
 
     def images() -> list[list[RangeImage]]:
-        by_pose = []
-        for pose in poses:
+        by_pose = [[RangeImage(BIN) for _ in origins] for _ in poses]
+        for pose, of_pose in zip(poses, by_pose, strict=True):
             cloud = apply(model_from_seen, np.asarray(pose.points[:, :3], dtype=float))
-            by_pose.append([RangeImage(BIN) for _ in origins])
-            for lidar, image in enumerate(by_pose[-1] if pose.lidars is not None else []):
+            for lidar, image in enumerate(of_pose if pose.lidars is not None else []):
                 image.add(cloud[pose.lidars == lidar] - origins[lidar])
         return by_pose
 
@@ -388,10 +371,8 @@ def gather_evidence(
     misplaced = _misplaced(sightings, stand_for, list(surfaces))
     names = [pose.name for pose in poses]
     counts = [np.count_nonzero(sighting.on_model) for sighting in sightings]
-    warnings += [
-        f"{name}: only {count} returns from the robot"
-        for name, count in zip(names, counts, strict=True) if count < MIN_RETURNS
-    ]  # fmt: skip
+    few = [(name, count) for name, count in zip(names, counts, strict=True) if count < MIN_RETURNS]
+    warnings += [f"{name}: only {count} returns from the robot" for name, count in few]
     warnings += _disagreements(names, objects, misplaced)
     returns, outliers = [], []
     for sighting, frame in zip(sightings, frames, strict=True):
@@ -408,9 +389,8 @@ def gather_evidence(
 def _compared(
     pose: PoseReturns, lidars: np.ndarray, settings: seen.EvidenceSettings
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the points that are compared with the model, in double precision, the lidar of each, -1 if unknown, and
-    the number of returns that each represents: those between the heights of the body, and some of the floor's, for
-    links that are seen through. Points near a lidar are of its housing and head."""
+    """Return the points that are compared with the model, their lidars, -1 if unknown, and the number of returns that
+    each represents: those of the body's heights and some of the floor's, for links that are seen through."""
     points = np.asarray(pose.points[:, :3], dtype=float)
     apart = seen.nearest_range(points, lidars) > seen.OWN_HEAD
     counts = (points[:, 2] > settings.lowest) & (points[:, 2] < settings.highest)
@@ -429,11 +409,11 @@ def _motion(registration: seen.BodyRegistration | None) -> tuple[np.ndarray, lis
     seen_from_model, reach, standard_error = registration
     if reach <= max(0.001, 3 * standard_error):  # m: a smaller motion of the model is not applied
         return np.eye(4), []
-    message = (
-        f"the returns show the robot displaced by up to {1e3 * reach:.1f} mm and "
-        f"{np.degrees(rotation_angle(seen_from_model)):.2f} deg from where its description has it: the left lidar's "
-        "mount is off, or the floor calibration; the shape is fitted where the returns show the robot"
+    off = f"{1e3 * reach:.1f} mm and {np.degrees(rotation_angle(seen_from_model)):.2f} deg"
+    cause = (
+        "the left lidar's mount is off, or the floor calibration; the shape is fitted where the returns show the robot"
     )
+    message = f"the returns show the robot displaced by up to {off} from where its description has it: {cause}"
     return seen_from_model, [message]
 
 
@@ -455,41 +435,31 @@ def _disagreements(
     names: Sequence[str], objects: Sequence[UnmodelledObject], misplaced: Sequence[Sequence[str]]
 ) -> list[str]:
     """Return a sentence for each object, and for each misplaced link."""
-    messages = []
-    passing: dict[tuple[int, ...], list[UnmodelledObject]] = {}
+
+    def named(chosen: Sequence[int]) -> str:
+        return "all samples" if len(chosen) == len(names) > 1 else ", ".join(names[i] for i in chosen)
+
+    messages, passing, misplaced_in = [], defaultdict(set), defaultdict(list)
     for item in objects:
         size = f"{' x '.join(f'{100 * length:.0f}' for length in item.size)} cm"
-        place = f"({', '.join(f'{value:.2f}' for value in item.centre)}) m in {item.link}"
+        object_there = f"an object of {size} at ({', '.join(f'{value:.2f}' for value in item.centre)}) m in {item.link}"
         if item.kind == "payload":
-            messages.append(
-                f"an object of {size} at {place} moves with the robot but is not in its description; it is "
-                "enclosed (if it is not part of the robot, remove it and collect again)"
-            )
+            remedy = "it is enclosed (if it is not part of the robot, remove it and collect again)"
+            messages.append(f"{object_there} moves with the robot but is not in its description; {remedy}")
         elif item.kind == "room":
-            messages.append(
-                f"an object of {size} at {place} stands beside the robot in {_samples(names, item.samples)}; ignored"
-            )
+            messages.append(f"{object_there} stands beside the robot in {named(item.samples)}; ignored")
         else:
-            passing.setdefault(item.samples, []).append(item)
-    for samples, parts in passing.items():
-        near = sorted({part.link for part in parts})
+            passing[item.samples].add(item.link)
+    for samples, near in passing.items():
         messages.append(
-            f"{_samples(names, samples)}: returns near {', '.join(near)} that other poses do not show: a person or a "
+            f"{named(samples)}: returns near {', '.join(sorted(near))} that other poses do not show: a person or a "
             "wrong joint value; ignored, collect these poses again"
         )
-    by_poses: dict[tuple[int, ...], list[str]] = {}
     for link in sorted({link for links in misplaced for link in links}):
-        by_poses.setdefault(tuple(i for i, links in enumerate(misplaced) if link in links), []).append(link)
-    for wrong, links in by_poses.items():
-        seen_through = f"{_samples(names, wrong)}: the lidars see through {', '.join(links)}"
-        if len(wrong) > len(names) / 2:
-            messages.append(f"{seen_through}: is a part of the description missing on the robot?")
-        else:
-            messages.append(f"{seen_through}, off their joint values; check the joints and collect again")
+        misplaced_in[tuple(i for i, links in enumerate(misplaced) if link in links)].append(link)
+    for wrong, links in misplaced_in.items():
+        reason = ": is a part of the description missing on the robot?"
+        if len(wrong) <= len(names) / 2:
+            reason = ", off their joint values; check the joints and collect again"
+        messages.append(f"{named(wrong)}: the lidars see through {', '.join(links)}{reason}")
     return messages
-
-
-def _samples(names: Sequence[str], chosen: Sequence[int]) -> str:
-    if len(chosen) == len(names) > 1:
-        return "all samples"
-    return ", ".join(names[i] for i in chosen)

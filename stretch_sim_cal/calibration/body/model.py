@@ -33,12 +33,9 @@ KINDS: dict[str, type[Shape]] = dict(
 
 @dataclass(frozen=True)
 class BodyShapeModel:
-    """Shapes in base_footprint over `arm_extensions` (m) and `wrist_yaws` (rad), both increasing.
-
-    `shapes[i][j]` belongs to `arm_extensions[i]` and `wrist_yaws[j]`; the shape does not depend on an axis with one
-    value. `covers` are the commanded values (lowest, highest) of each joint in the fit; `about` has the other entries
-    of the file: tool, description_hash, dataset, evidence.
-    """
+    """Shapes in base_footprint: `shapes[i][j]` belongs to `arm_extensions[i]` (m) and `wrist_yaws[j]` (rad), both
+    increasing, and does not depend on an axis with one value. `covers` are the commanded values (lowest, highest) of
+    each joint in the fit; `about` has the other entries of the file: tool, description_hash, dataset, evidence."""
 
     shape_fitting_method: str
     arm_extensions: tuple[float, ...]
@@ -136,11 +133,8 @@ def save_body_shape_model(model: BodyShapeModel, path: str | Path) -> None:
     """Write a model to a YAML file, atomically. `model.about` holds plain YAML values."""
     values = [[float(value) for value in axis] for axis in (model.arm_extensions, model.wrist_yaws)]
     key = POLYGON_KEY if model.shape_fitting_method == "convex_polygon" else KEY
-    grid = {
-        "arm_dependent": model.arm_dependent, "yaw_dependent": model.yaw_dependent, "arm_extensions": values[0],
-        "wrist_yaws": values[1],
-    }  # fmt: skip
-    order = "extension, then yaw"
+    depends = {"arm_dependent": model.arm_dependent, "yaw_dependent": model.yaw_dependent}
+    grid, order = depends | {"arm_extensions": values[0], "wrist_yaws": values[1]}, "extension, then yaw"
     if model.axes != PUBLISHED_AXES:
         key, grid, order = OTHER_ROBOT_KEY, {"grid": dict(zip(model.axes, values, strict=False))}, "the grid's joints"
     params = {
@@ -252,10 +246,8 @@ def description_hash(
         raise InputError(f"robot '{model.name}' has no {profile.base_frame}")
     at_zero = link_transforms(model, {})
     base = inverse(at_zero[profile.base_frame])
-    return robot_hash(
-        {link: surface.vertices for link, surface in surfaces.items()},
-        {link: base @ at_zero[link] for link in surfaces},
-    )
+    vertices = {link: surface.vertices for link, surface in surfaces.items()}
+    return robot_hash(vertices, {link: base @ at_zero[link] for link in surfaces})
 
 
 def robot_hash(surfaces: Mapping[str, np.ndarray], base_from_link: Mapping[str, np.ndarray]) -> str:

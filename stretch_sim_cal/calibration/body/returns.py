@@ -1,12 +1,11 @@
 """The model's surfaces: projected onto the floor, and against the returns of one pose: returns on it, extra ones, and
 links that are seen through.
 
-Noise is along the ray, so a return is compared with the model's surface on its ray. Single returns differ by several
-standard deviations; the median over a small patch of the model detects a difference of two of them.
-
-In clouds, the left lidar has its described pose. If its extrinsics are off, the robot's body is seen moved by as much,
-and so is all that is later compared with the body shape. That motion is estimated by robust point-to-plane registration
-of the returns in all poses. It assumes that most returns near the model are from it, and right joint values.
+Noise is along the ray, so a return is compared with the model's surface on its ray; the median over a small patch of
+the model detects a difference of two standard deviations. In clouds, the left lidar has its described pose. If its
+extrinsics are off, the robot's body is seen moved by as much, and so is all that is later compared with the body shape.
+That motion is estimated by robust point-to-plane registration of the returns in all poses. It assumes that most returns
+near the model are from it, and right joint values.
 """
 
 from collections.abc import Mapping, Sequence
@@ -214,11 +213,9 @@ def register_returns(
     clouds: Sequence[np.ndarray], lidars: Sequence[np.ndarray], views: Sequence[RobotView], origins: np.ndarray,
     range_noise: float,
 ) -> BodyRegistration | None:  # fmt: skip
-    """Return the motion between model and returns, or None if too few returns are near the model.
-
-    `clouds` (N, 3) are in base_footprint, one per pose; `lidars` (N,) at `origins` (L, 3) are theirs, -1 if unknown;
-    `views` are the model in these poses.
-    """
+    """Return the motion between model and returns, or None if too few returns are near the model. `clouds` (N, 3) are
+    in base_footprint, one per pose; `lidars` (N,) at `origins` (L, 3) are theirs, -1 if unknown; `views` are the model
+    in these poses."""
     near = []
     for cloud, seen_by, view in zip(clouds, lidars, views, strict=True):
         some = downsampled(np.flatnonzero(nearest_range(cloud, origins) > OWN_HEAD), CANDIDATES)
@@ -235,12 +232,8 @@ def register_returns(
     for gate, count in steps:
         if converged and count == COARSE:
             continue
-        parts = [
-            _residuals(
-                downsampled(cloud, count), downsampled(seen_by, count), view, origins, motion, gate, centre, range_noise
-            )
-            for cloud, seen_by, view in near
-        ]
+        how = origins, motion, gate, centre, range_noise
+        parts = [_residuals(*(downsampled(each, count) for each in seen), view, *how) for *seen, view in near]
         residuals, jacobian = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
         if len(residuals) < MIN_POINTS:
             return None
@@ -293,14 +286,11 @@ class EvidenceSettings:
 
 @dataclass(frozen=True)
 class Sighting:
-    """The N returns of one pose, compared with the model.
-
-    `on_model`: returns that the model explains; `extra`: returns in front of the model, or beside it, by more than
-    `DISAGREEMENT`; `through`: returns from behind the model's surface. The rest is room. `links` are the numbers of the
-    links on the rays (of `extra` ones that miss the model, the nearest), -1 for none; `gaps` the distances (m) from the
-    model along the rays or, if these miss it, in space; inf if far. `directions` (N, 3) are those of the rays, `lidars`
-    (N,) are -1 if unknown.
-    """
+    """The N returns of one pose, compared with the model. `on_model`: returns that the model explains; `extra`: returns
+    in front of the model, or beside it, by more than `DISAGREEMENT`; `through`: returns from behind the model's
+    surface. The rest is room. `links` are the numbers of the links on the rays (of `extra` ones that miss the model,
+    the nearest), -1 for none; `gaps` the distances (m) from the model along the rays or, if these miss it, in space;
+    inf if far. `directions` (N, 3) are those of the rays, `lidars` (N,) are -1 if unknown."""
 
     points: np.ndarray
     on_model: np.ndarray
@@ -316,11 +306,8 @@ def compare(
     points: np.ndarray, lidars: np.ndarray, origins: np.ndarray, above_floor: np.ndarray, view: RobotView,
     on_links: Mapping[str, np.ndarray], footprint_from_link: Mapping[str, np.ndarray], range_noise: float,
 ) -> Sighting:  # fmt: skip
-    """Compare the returns (N, 3) of one pose, in the model's base_footprint, with the model.
-
-    `lidars` (N,) at `origins` (L, 3) are -1 if unknown; only returns `above_floor` (N,) may be extra: the others show
-    links that are seen through.
-    """
+    """Compare the returns (N, 3) of one pose with the model, in its base_footprint. `lidars` (N,) at `origins` (L, 3)
+    are -1 if unknown; only returns `above_floor` (N,) may be extra: the others show links that are seen through."""
     ahead, normals, links, directions = seen_ahead(view, points, lidars, origins)
     across = np.where(np.isfinite(ahead), ahead, 0.0) * np.abs((normals * directions).sum(axis=1))
     close = np.abs(ahead) < NEAR_RAY

@@ -106,14 +106,13 @@ def fit_settings(path: Path, given: Mapping[str, Any] | None = None) -> FitSetti
         if value is not None:
             values[key] = _allowed(value, FIT[key], f"--{key.replace('_', '-')}")
     heights = zone_settings(path)
-    validate.number(
-        heights.lowest, f"{path}: zones: lowest, for a fit, in which the floor must not count as body", low=0.02
-    )
+    where = f"{path}: zones: lowest, for a fit, in which the floor must not count as body"
+    validate.number(heights.lowest, where, low=0.02)
     evidence = values.pop("evidence", EVIDENCE[0])
     noise = values.pop("range_noise", EvidenceSettings().range_noise)
     if "vertices" in values:
         values["polygon_vertices"] = values.pop("vertices")
-    returns = EvidenceSettings(range_noise=noise, lowest=heights.lowest, highest=heights.highest)
+    returns = EvidenceSettings(noise, heights.lowest, heights.highest)
     return FitSettings(BodyShapeSettings(**values), returns, evidence)
 
 

@@ -1,20 +1,17 @@
 """Fits enclosing shapes to the robot's outline over a grid of arm extension and wrist yaw.
 
-The evidence is the area that the robot covers in each pose: its convex hull is always enclosed. Joints that the shape
-does not depend on are covered by the union over the samples and, if the outline is known at any joint values, over the
-values between them. Between grid points the parameters are interpolated linearly over the commanded values, as in the
-published readers. If the outline is known, the interpolated shape is compared with it on a dense grid; the grid is
-refined if much of the robot is outside, and the shapes are changed until they enclose the robot there.
+The convex hull of the area that the robot covers in each pose is always enclosed. Joints that the shape does not depend
+on are covered by the union over the samples and, if the outline is known at any joint values, over the values between
+them. Between grid points the parameters are interpolated linearly over the commanded values, as in the published
+readers. If the outline is known, the interpolated shape is compared with it on a dense grid; the grid is refined if
+much of the robot is outside, and the shapes are changed until they enclose the robot there.
 
 The smallest capsule around a hull is one of several local minima, and changes abruptly with the pose. Interpolation
 between two of them leaves the robot outside, so of minima with hardly more area those are taken whose numbers change
-least from grid point to grid point, by iteration.
-
-Then capsules are fitted together by sequential linear programming (Griffith and Stewart, "A nonlinear programming
-technique for the optimization of continuous processing systems", 1961) over the numbers of all capsules. Area and
-distances of hull corners are linearised about the present capsules, the program moves them by at most `trust`, and a
-step that increases the cost is tried again shorter. Interpolation and changes between grid points are linear in the
-numbers:
+least from grid point to grid point, by iteration. Then capsules are fitted together by sequential linear programming
+(Griffith and Stewart, "A nonlinear programming technique for the optimization of continuous processing systems", 1961)
+over the numbers of all capsules: area and distances of hull corners are linearised about the present capsules, the
+program moves them by at most `trust`, and a step that increases the cost is tried again shorter.
 
     least    area of all capsules, each against that of the smallest one at its place
     so that  no corner is outside, neither at the grid points nor between them
@@ -36,17 +33,7 @@ from scipy.sparse import block_array, csr_array, eye_array, kron, vstack
 from stretch_sim_cal.calibration.body import FIT_METHODS
 from stretch_sim_cal.calibration.body.model import BodyShapeModel, interpolation
 from stretch_sim_cal.errors import InputError
-from stretch_sim_cal.geometry.enclosing import (
-    capsule_minima,
-    common_normals,
-    enclosing_algebraic_ellipse,
-    enclosing_axis_aligned_ellipse,
-    enclosing_capsule,
-    enclosing_circle,
-    enclosing_ellipse,
-    enclosing_polygon,
-    polygon_with_normals,
-)
+from stretch_sim_cal.geometry import enclosing
 from stretch_sim_cal.geometry.points import spanning_hull
 from stretch_sim_cal.geometry.shapes import Shape, TaperedCapsule, capsule_area, capsule_distance
 from stretch_sim_cal.robot.profile import RobotProfile, stretch_profile
@@ -102,9 +89,8 @@ class EvidenceGrid:
         self._unions: dict[tuple[tuple[float, float], ...], np.ndarray] = {}
         lacking = [self.described(place) for place in grid_points(self.axes) if not len(self._members(place))]
         if lacking and outlines_at is None:
-            raise InputError(
-                f"no sample at {'; '.join(lacking)}; collect it, or fit with the model's own surfaces as evidence"
-            )
+            remedy = "collect it, or fit with the model's own surfaces as evidence"
+            raise InputError(f"no sample at {'; '.join(lacking)}; {remedy}")
         self.warnings = [f"no sample at {name}: the evidence is the model's surfaces only" for name in lacking]
 
     def per_axis(self, values: Mapping[bool, float]) -> list[float]:
@@ -301,11 +287,8 @@ DECIMALS = 7  # of a program's numbers, whose last bits depend on the processor
 
 def covering(evidence: EvidenceGrid, axes: Axes, shapes: list[Shape]) -> tuple[list[Shape], float, float]:
     """Return the shapes (row by row), changed so that interpolated ones enclose the hulls between them, and the largest
-    protrusion of the robot from interpolated shapes (m), before and after.
-
-    Verified halfway along all steps, and at least as closely as `SPACING`. Area is added at grid points that were not
-    asked for, if possible.
-    """
+    protrusion of the robot from interpolated shapes (m), before and after. Verified halfway along all steps, and at
+    least as closely as `SPACING`. Area is added at grid points that were not asked for, if possible."""
     grid = grid_points(axes)
     finer = tuple(_divided(values, most) for values, most in zip(axes, evidence.per_axis(SPACING), strict=True))
     between = [place for place in grid_points(finer) if place not in set(grid)]
@@ -337,32 +320,27 @@ def covering(evidence: EvidenceGrid, axes: Axes, shapes: list[Shape]) -> tuple[l
 
 def _divided(values: list[float], spacing: float) -> list[float]:
     """Return values with every step divided in two, or in more to keep to `spacing`."""
-    pieces = [
-        np.linspace(a, b, 2 * max(1, int(np.ceil((b - a) / (2 * spacing) - 1e-6))) + 1)[:-1]
-        for a, b in zip(values[:-1], values[1:], strict=True)
-    ]
-    return np.concatenate([*pieces, values[-1:]]).tolist()
+    counts = 2 * np.maximum(1, np.ceil(np.diff(values) / (2 * spacing) - 1e-6)).astype(int)
+    steps = zip(values[:-1], values[1:], counts, strict=True)
+    return np.concatenate([*(np.linspace(a, b, n + 1)[:-1] for a, b, n in steps), values[-1:]]).tolist()
 
 
 def _weights(axes: Axes, places: Sequence[tuple[float, float]]) -> csr_array:
     """Return the weights (P, G) of the grid points at each place."""
-    entries, rows, columns = [], [], []
-    for row, (extension, yaw) in enumerate(places):
-        for i, wi in zip(*interpolation(axes[0], extension), strict=True):
-            for j, wj in zip(*interpolation(axes[1], yaw), strict=True):
-                entries.append(wi * wj)
-                rows.append(row)
-                columns.append(i * len(axes[1]) + j)
-    return csr_array((entries, (rows, columns)), shape=(len(places), len(axes[0]) * len(axes[1])))
+    entries = [
+        (wi * wj, row, i * len(axes[1]) + j)
+        for row, (extension, yaw) in enumerate(places)
+        for i, wi in zip(*interpolation(axes[0], extension), strict=True)
+        for j, wj in zip(*interpolation(axes[1], yaw), strict=True)
+    ]
+    weights, rows, columns = zip(*entries, strict=True)
+    return csr_array((weights, (rows, columns)), shape=(len(places), len(axes[0]) * len(axes[1])))
 
 
 class _Together:
-    """The smallest capsules of G grid points, and their constraints.
-
-    `weights` (P, G) interpolate them at P places with `hulls` (K, 2), the grid points first; `pairs` (E, 2) are
-    adjacent; `asked` (G,) are the requested points. A program's unknowns are the steps of the capsules' numbers (6 G),
-    and the violations of the constraints of each place, pair and requested capsule.
-    """
+    """The smallest capsules of G grid points, and their constraints. `weights` (P, G) interpolate them at P places with
+    `hulls` (K, 2), the grid points first; `pairs` (E, 2) are adjacent; `asked` (G,) are requested. A program's unknowns
+    are the steps of the capsules' numbers (6 G), and the violations at each place, pair and requested capsule."""
 
     def __init__(self, capsules, weights: csr_array, hulls: Sequence[np.ndarray], pairs: np.ndarray, asked: np.ndarray):
         self._numbers = np.array([capsule.vector for capsule in capsules])
@@ -442,9 +420,8 @@ class _Together:
             [area, None, None, -eye_array(len(asked))],
         ], format="csr")  # fmt: skip
         now, allowed = (self._steps @ numbers).ravel(), np.repeat(self._most_change, 6)
-        limits = np.concatenate(
-            [-distances[watched], allowed - now, allowed + now, MOST_AREA - (areas / self._least)[asked]]
-        )
+        room = MOST_AREA - (areas / self._least)[asked]
+        limits = np.concatenate([-distances[watched], allowed - now, allowed + now, room])
         slacks = (self._weights.shape[0], self._steps.shape[0], len(asked))
         goal = np.concatenate([(self._share[:, None] * by_numbers).ravel(), np.repeat(PRICES, slacks)])
         low = np.full(numbers.shape, -trust)
@@ -471,19 +448,17 @@ def _picked(columns: np.ndarray, size: int) -> csr_array:
 
 
 ENCLOSING = {
-    "tapered_capsule": enclosing_capsule, "circle": enclosing_circle, "ellipse_opencv": enclosing_algebraic_ellipse,
-    "ellipse_min_enclosing": enclosing_ellipse, "ellipse_axis_aligned": enclosing_axis_aligned_ellipse,
+    "tapered_capsule": enclosing.enclosing_capsule, "circle": enclosing.enclosing_circle,
+    "ellipse_opencv": enclosing.enclosing_algebraic_ellipse, "ellipse_min_enclosing": enclosing.enclosing_ellipse,
+    "ellipse_axis_aligned": enclosing.enclosing_axis_aligned_ellipse,
 }  # fmt: skip
 FEW_STARTS = 1  # of the search for a capsule at an added grid point, besides the adjacent capsules
 
 
 @dataclass(frozen=True)
 class BodyShapeSettings:
-    """How a body shape is fitted.
-
-    `polygon_vertices` bounds those of a `convex_polygon`. Grid points are added, up to `max_grid_points`, where an
-    interpolated shape would have to be inflated by more than `refine_above` (m).
-    """
+    """How a body shape is fitted. `polygon_vertices` bounds those of a `convex_polygon`. Grid points are added, up to
+    `max_grid_points`, where an interpolated shape would have to be inflated by more than `refine_above` (m)."""
 
     method: str = "tapered_capsule"
     arm_dependent: bool = True
@@ -492,20 +467,12 @@ class BodyShapeSettings:
     refine_above: float = 0.002
     max_grid_points: int = 80
 
-    def __post_init__(self) -> None:
-        if self.method not in FIT_METHODS:
-            raise InputError(f"'{self.method}' is not a fit method; available: {', '.join(FIT_METHODS)}")
-        if self.polygon_vertices < 3:
-            raise InputError(f"polygon_vertices: {self.polygon_vertices} is too few, 3 or more are needed")
-
 
 @dataclass(frozen=True)
 class BodyShapeFit:
     """The model and, by sample, the evidence's protrusion (m, at most 1e-6 at grid points) and the shape's area.
-
     `protrusion_between` is the largest between grid points on the verified grid, before and after the shapes were
-    changed to enclose it; None if the outline between them is unknown.
-    """
+    changed to enclose it; None if the outline between them is unknown."""
 
     model: BodyShapeModel
     protrusions: np.ndarray
@@ -515,11 +482,10 @@ class BodyShapeFit:
 
 
 def enclosing_shape(points: np.ndarray, method: str = "tapered_capsule", polygon_vertices: int = 16) -> Shape:
-    """Return the shape of least area around points (N, 2) by a method of `FIT_METHODS`, to 1e-6 m; `ellipse_opencv` is
-    the algebraic fit to the outline, scaled to enclose. Raises `InputError` for an unknown method, and for points that
-    span no area."""
+    """Return the shape of least area around points (N, 2) by one of `FIT_METHODS`, to 1e-6 m; `ellipse_opencv` is the
+    algebraic fit, scaled to enclose. Raises `InputError` for an unknown method, and for points that span no area."""
     if method == "convex_polygon":
-        return enclosing_polygon(points, polygon_vertices)
+        return enclosing.enclosing_polygon(points, polygon_vertices)
     if method in ENCLOSING:
         return ENCLOSING[method](points)
     raise InputError(f"'{method}' is not a fit method; available: {', '.join(FIT_METHODS)}")
@@ -529,12 +495,9 @@ def fit_body_shape(
     samples: Sequence[PoseEvidence], settings: BodyShapeSettings | None = None, outlines_at: OutlinesAt | None = None,
     profile: RobotProfile | None = None,
 ) -> BodyShapeFit:  # fmt: skip
-    """Return the body shape that encloses the evidence of all samples.
-
-    Joints that the shape does not depend on (lift, pitch and roll; extension and yaw if switched off) are covered by
-    the union over the samples, and with `outlines_at` over the values between them. `profile` is by default the
-    Stretch's. Raises `InputError` with a grid point that has no evidence, or too little for a shape.
-    """
+    """Return the body shape that encloses the evidence of all samples. Joints that the shape does not depend on are
+    covered by the union over the samples, and with `outlines_at` over the values between them. `profile` is by default
+    the Stretch's. Raises `InputError` with a grid point that has no evidence, or too little for a shape."""
     settings = settings or BodyShapeSettings()
     if not samples:
         raise InputError("no samples: a body shape needs one or more")
@@ -542,15 +505,15 @@ def fit_body_shape(
     asked_for = grid_points(grid.axes)
     normals = None
     if settings.method == "convex_polygon":
-        normals = common_normals([spanning_hull(hull) for hull in grid.hulls(asked_for)], settings.polygon_vertices)
+        normals = enclosing.common_normals(list(map(spanning_hull, grid.hulls(asked_for))), settings.polygon_vertices)
 
     def fit(place: tuple[float, float], hull: np.ndarray, neighbours: Sequence[Shape] = ()) -> list[Shape]:
         try:
             if normals is not None:
-                return [polygon_with_normals(hull, normals)]
+                return [enclosing.polygon_with_normals(hull, normals)]
             if settings.method == "tapered_capsule":
                 few = (FEW_STARTS,) if neighbours and place not in asked_for else ()
-                return capsule_minima(hull, neighbours, *few)
+                return enclosing.capsule_minima(hull, neighbours, *few)
             return [enclosing_shape(hull, settings.method, settings.polygon_vertices)]
         except InputError as error:
             raise InputError(f"{grid.described(place)}: {error}") from error
@@ -562,11 +525,8 @@ def fit_body_shape(
         axes, shapes = refined(grid, fit, settings.refine_above, settings.max_grid_points)
         shapes, *between = covering(grid, axes, shapes)
     rows = [shapes[i : i + len(axes[1])] for i in range(0, len(shapes), len(axes[1]))]
-    model = BodyShapeModel(
-        settings.method, tuple(axes[0]), tuple(axes[1]), rows, grid.covered_ranges(), axes=grid.followed
-    )
+    model = BodyShapeModel(settings.method, *map(tuple, axes), rows, grid.covered_ranges(), axes=grid.followed)
     at_samples = [model.shape_for(sample.commanded) for sample in samples]
-    return BodyShapeFit(
-        model, np.array([shape.protrusion(sample.points) for shape, sample in zip(at_samples, samples, strict=True)]),
-        np.array([shape.area for shape in at_samples]), tuple(between) if between else None, grid.warnings,
-    )  # fmt: skip
+    protrusions = [shape.protrusion(sample.points) for shape, sample in zip(at_samples, samples, strict=True)]
+    areas = np.array([shape.area for shape in at_samples])
+    return BodyShapeFit(model, np.array(protrusions), areas, tuple(between) if between else None, grid.warnings)

@@ -3,9 +3,8 @@ cells.
 
 A range is noisy along its ray only. So a ray is described by the point of the nominal floor that it aims at, which is
 exact, and by its range minus the range to that point. Selection, gates and weights by the aim are independent of the
-noise; selection by the measured points would bias the plane towards the gates, and downhill at grazing incidence.
-
-Sums by cell allow an exact fit of any choice of cells. Patches of cells are so large that their mean heights can be
+noise; selection by the measured points would bias the plane towards the gates, and downhill at grazing incidence. Sums
+by cell allow an exact fit of any choice of cells; patches of cells are so large that their mean heights can be
 compared. The unknowns are the plane's increment: height (m), tilt about x, tilt about y (rad), from an assumed to the
 fitted floor. All coordinates are in the description's base_footprint, whose x-y plane is the nominal floor.
 """
@@ -73,8 +72,7 @@ class FloorRays:
         cls, footprint_from_lidar: np.ndarray, points: np.ndarray, counts: np.ndarray, on_robot: np.ndarray
     ) -> "FloorRays":
         """Return the rays of points (N, 3), in the frame of a lidar at a pose (4, 4), that aim at the floor within
-        `RADIUS`; points are means of `counts` (N,) returns, and excluded if that is 0; `on_robot` (N,) lie on the
-        robot."""
+        `RADIUS`; points are means of `counts` (N,) returns, excluded if that is 0; `on_robot` (N,) lie on the robot."""
         origin, kept = footprint_from_lidar[:3, 3], counts > 0
         points, on_robot, counts = points[kept], on_robot[kept], counts[kept]
         ranges = np.linalg.norm(points, axis=1)
@@ -102,8 +100,7 @@ class FloorRays:
 
 def cells_of(aims: np.ndarray) -> np.ndarray:
     """Return the cell (N,) of each aim (N, 2) within the radius."""
-    columns = np.floor((aims + HALF_WIDTH) / CELL_SIZE).astype(np.int64)
-    columns = np.clip(columns, 0, CELLS_PER_SIDE - 1)
+    columns = np.clip(np.floor((aims + HALF_WIDTH) / CELL_SIZE).astype(np.int64), 0, CELLS_PER_SIDE - 1)
     return columns[:, 0] * CELLS_PER_SIDE + columns[:, 1]
 
 
@@ -120,13 +117,10 @@ def patch_centres() -> np.ndarray:
 
 
 class CellSums:
-    """Sums over the rays of one lidar, cell by cell, against an assumed floor.
-
-    `hits`, `blocked` and `beyond` (cells,) count returns on the floor within the gate, in front of it, and behind it;
-    the hits are of so many `means`. `information` (cells, 3, 3) and `gradient` (cells, 3) are
-    the normal equations of the plane's increment; `range_squares` and `height_squares` (cells,) are sums of squared
-    residuals of the hits, along the ray and across the floor.
-    """
+    """Sums over the rays of one lidar by cell, against an assumed floor. `hits`, `blocked` and `beyond` (cells,) count
+    returns on the floor within the gate, in front of it, and behind it; the hits are of so many `means`. `information`
+    (cells, 3, 3) and `gradient` (cells, 3) are the normal equations of the plane's increment; `range_squares` and
+    `height_squares` (cells,) sum squared residuals of the hits along the ray and across the floor."""
 
     def __init__(self, rays: FloorRays, floor: Plane, along_ray: float, across_surface: float):
         """`along_ray` is the standard deviation (m) of a range, `across_surface` that of the surface's roughness and
@@ -172,16 +166,15 @@ class CellSums:
         """Return the cells (cells,) with hits that have no object in them or within the margin around."""
         total = self.hits + self.blocked + self.beyond
         occupied = (self.blocked > BLOCKED_SHARE * total) | (self.beyond > BEYOND_SHARE * total)
-        reach = int(np.ceil(OCCUPIED_MARGIN / CELL_SIZE))
-        square = np.ones((2 * reach + 1, 2 * reach + 1), bool)
-        near_occupied = ndimage.binary_dilation(occupied.reshape(CELLS_PER_SIDE, CELLS_PER_SIDE), square).ravel()
+        width = 2 * int(np.ceil(OCCUPIED_MARGIN / CELL_SIZE)) + 1
+        on_grid = occupied.reshape(CELLS_PER_SIDE, CELLS_PER_SIDE)
+        near_occupied = ndimage.binary_dilation(on_grid, np.ones((width, width), bool)).ravel()
         return (self.hits > 0) & ~near_occupied
 
 
 def floor_motion(information: np.ndarray, gradient: np.ndarray) -> tuple[int, float, float] | None:
-    """Return the most significant split of frames into two floors, by the normal equations (F, 3, 3) and (F, 3) of each
-    frame against one assumed floor: after which frame, counted from 1, it lies how far off in height (m) and tilt
-    (rad); None if chance explains it."""
+    """Return the most significant split of frames into two floors, by their normal equations (F, 3, 3) and (F, 3):
+    after which frame, counted from 1, it lies how far off in height (m) and tilt (rad); None if chance explains it."""
     information, gradient = np.cumsum(information, axis=0), np.cumsum(gradient, axis=0)
     best, largest = None, 30.0  # chi square of three values: one in a million, since every split of the frames is tried
     for split in range(len(gradient) - 1):

@@ -40,17 +40,15 @@ covariance (3, 3) by noise and by the alignment."""
 
 @dataclass
 class Findings:
-    """The findings of a floor: `refusals` forbid the use of the result."""
+    """The findings (code, sentence, perhaps remedy) of a floor: `refusals` forbid the use of the result."""
 
     warnings: list[Finding] = field(default_factory=list)
     refusals: list[Finding] = field(default_factory=list)
 
     def warn(self, *finding: str) -> None:
-        """Add a finding (code, sentence, perhaps remedy) that does not forbid the use of the result."""
         self.warnings.append(Finding(*finding))
 
     def refuse(self, *finding: str) -> None:
-        """Add a finding (code, sentence, perhaps remedy) that forbids it."""
         self.refusals.append(Finding(*finding))
 
 
@@ -91,12 +89,8 @@ def _widest_gap(bearings: np.ndarray) -> tuple[float, float]:
 
 
 def flatness(tiles: Tiles, floor: Plane, unevenness: float, settings: FloorSettings) -> tuple[float, str]:
-    """Return the share of the floor within `FLATNESS_RADIUS` (of all floor, if there is none) that lies on the plane,
-    and in words the place farthest off it.
-
-    A tile lies on the plane if noise and the floor's unevenness (m) explain its height. Only level tiles within the
-    search height count: higher or lower ones are furniture or stairs.
-    """
+    """Return the share of the level tiles within the search height and `FLATNESS_RADIUS` (of all, if there is none)
+    that lie on the plane up to noise and the floor's unevenness (m), and in words the place farthest off it."""
     distances = np.linalg.norm(tiles.centres[:, :2], axis=1)
     heights = floor.distance(tiles.centres)
     around = (distances < FLATNESS_RADIUS) & (np.abs(heights) < settings.search_height)
@@ -147,10 +141,9 @@ def check_support(
         sentence = f"{share:.0f} % of the floor around the robot is off the plane: {worst_place}"
         findings.warn("floor_partly_level", sentence)
     if FLATNESS_RADIUS < support.nearest < np.inf:
-        sentence = (
-            f"no floor is seen within {support.nearest:.1f} m of the robot: the plane is extrapolated from beyond"
-        )
-        findings.warn("floor_far", sentence, "stow the arm, or clear the floor around the robot")
+        nearest = f"no floor is seen within {support.nearest:.1f} m of the robot"
+        remedy = "stow the arm, or clear the floor around the robot"
+        findings.warn("floor_far", f"{nearest}: the plane is extrapolated from beyond", remedy)
     findings.refusals += uncertain_floor(covariance, settings)
 
 
@@ -194,17 +187,17 @@ def check_shape(findings: Findings, fit: FloorFit) -> None:
 def check_disagreement(findings: Findings, both: Disagreement | None, name: str = "right", first: str = "left") -> None:
     """Do two lidars see one floor, within the uncertainty of the alignment?"""
     if both is None:
-        sentence = f"the {name} and the {first} lidar see too little common floor to be compared"
-        findings.warn("floor_of_one_lidar", sentence)
-        return
+        return findings.warn(
+            "floor_of_one_lidar", f"the {name} and the {first} lidar see too little common floor to be compared"
+        )
     increment, covariance = both
     height, tilt = float(abs(increment[0])), float(np.linalg.norm(increment[1:]))
     off = f"the {name} lidar sees the floor {height * 1e3:.2f} mm and {np.degrees(tilt):.3f} deg off the {first} one's"
     if height > MAX_DISAGREEMENT_HEIGHT or tilt > MAX_DISAGREEMENT_TILT:
         findings.refuse("lidars_disagree", off, "align the lidars first")
     elif increment @ np.linalg.solve(covariance, increment) > UNLIKELY:
-        sentence = f"{off}, more than the alignment's own uncertainty explains"
-        findings.warn("lidars_disagree", sentence, "align the lidars again")
+        more = "more than the alignment's own uncertainty explains"
+        findings.warn("lidars_disagree", f"{off}, {more}", "align the lidars again")
 
 
 def check_motion(findings: Findings, motion: tuple[int, float, float] | None, num_frames: int) -> None:
@@ -212,10 +205,8 @@ def check_motion(findings: Findings, motion: tuple[int, float, float] | None, nu
     if motion is None:
         return
     after, height, tilt = motion
-    sentence = (
-        f"the robot moved against the floor: after frame {after} of {num_frames} it is "
-        f"{height * 1e3:.2f} mm and {np.degrees(tilt):.3f} deg off"
-    )
+    off = f"{height * 1e3:.2f} mm and {np.degrees(tilt):.3f} deg off"
+    sentence = f"the robot moved against the floor: after frame {after} of {num_frames} it is {off}"
     if height > MAX_MOTION_HEIGHT or tilt > MAX_MOTION_TILT:
         findings.refuse("moved", sentence, "record again with the robot at rest")
     else:

@@ -1,20 +1,17 @@
 """The search for the floor, and the robust plane through the patches of floor that lie on one surface.
 
 `search_floor` does not choose the surface with most returns, which may be a table, but the one under the wheels: within
-the search height and tilt about the description's base_footprint, and near the robot.
+the search height and tilt about the description's base_footprint, and near the robot. The fit begins at a robust
+initialisation near the robot, which no carpet, step or second level biases: weighted least trimmed squares over patches
+(P. Rousseeuw and K. Van Driessen, "Computing LTS regression for large data sets", 2006). It weights patches by their
+distance from the plane (carpets, thresholds and cables lose their weight), with a scale of at most the initial scatter
+(V. Yohai, "High breakdown-point and high efficiency robust estimates for regression", 1987).
 
-The fit begins at a robust initialisation near the robot, which no carpet, step or second level biases: weighted least
-trimmed squares over patches (P. Rousseeuw and K. Van Driessen, "Computing LTS regression for large data sets", 2006).
-It weights patches by their distance from the plane (carpets, thresholds and cables lose their weight), with a scale of
-at most the initial scatter (V. Yohai, "High breakdown-point and high efficiency robust estimates for regression",
-1987).
-
-With a step of a few millimetres the fitted plane lies between two levels. Neither is an outlier, and the patches'
-heights scatter about the plane as on an uneven floor. So `find_step` searches for the straight line whose sides differ
-most significantly in height. It is a step if it explains the residuals of the plane better than curvature; only the
-robot's side is fitted. Curvature is fitted if it explains most of the residuals of a plane; the plane is then the
-tangent at the robot. The lidars' errors and poses are those of the joint estimate, which uses from this fit the weights
-of patches, their unevenness, and whether the floor is curved.
+With a step of a few millimetres the fitted plane lies between two levels, neither of which is an outlier. So
+`find_step` searches for the straight line whose sides differ most significantly in height. It is a step if it explains
+the residuals of the plane better than curvature; only the robot's side is fitted. Curvature is fitted if it explains
+most of the residuals of a plane; the plane is then the tangent at the robot. The lidars' errors and poses are those of
+the joint estimate, which uses from this fit the weights of patches, their unevenness, and whether the floor is curved.
 """
 
 from collections.abc import Sequence
@@ -124,11 +121,8 @@ FAR_WEIGHT = 0.03
 def robust_initialisation(
     heights: np.ndarray, noise: np.ndarray, slopes: np.ndarray, distances: np.ndarray
 ) -> tuple[np.ndarray, float] | None:
-    """Return the increment (3,) to the plane that most patches lie on, and their scatter about it beyond noise (m).
-
-    `heights` (P,), `noise` (P,) and `slopes` (P, 3) are as of `FloorFit`, `distances` (P,) from the robot. None if no
-    three patches span a plane.
-    """
+    """Return the increment (3,) to the plane that most patches lie on, and their scatter about it beyond noise (m), or
+    None. `heights` (P,), `noise` (P,) and `slopes` (P, 3) are as of `FloorFit`, `distances` (P,) from the robot."""
     weights = np.maximum(np.exp(-(distances**2) / (2 * LTS_NEARNESS**2)), FAR_WEIGHT)
     scale = np.hypot(noise, 0.0003)  # m; closer agreement is not sought
     chances = np.sqrt(weights)  # a compromise: heavy patches, and patches that span the floor
@@ -188,11 +182,9 @@ class Step:
 def find_step(
     places: np.ndarray, heights: np.ndarray, noise: np.ndarray, slopes: np.ndarray, others: np.ndarray
 ) -> tuple[Step | None, float]:
-    """Return the step in the patches, or None, and the height (m) of a step that is not significant.
-
-    `places` (P, 2) are the patches', `heights` (P,) over a plane near the floor with standard deviations `noise` (P,),
-    `slopes` (P, 3) the derivatives by the plane's increment, `others` (P, K) those by other possible causes.
-    """
+    """Return the step in the patches, or None, and the height (m) of a step that is not significant. `places` (P, 2)
+    are the patches', `heights` (P,) over a plane near the floor with standard deviations `noise` (P,), `slopes` (P, 3)
+    the derivatives by the plane's increment, `others` (P, K) those by other possible causes."""
     near = np.abs(heights) < GATE + 3.0 * noise
     places, heights, slopes, others = places[near], heights[near], slopes[near], others[near]
     scale = 1.0 / np.hypot(noise[near], 0.0003)  # m; patches need not agree better
@@ -257,15 +249,13 @@ CORE = 0.5  # weight of patches that a curvature is fitted to: an edge to anothe
 def fit_floor(lidars: Sequence[cells.CellSums], refine: bool = True) -> "FloorFit | None":
     """Fit the floor to all cells, without `refine` a plane without steps and curvature; None for too little floor."""
     fit = FloorFit(lidars)
-    if not (fit.initialise() and fit.converge()):
-        return None
-    if refine and fit.exclude_beyond_step() and not (fit.initialise() and fit.converge()):
-        return None
-    if refine and fit.is_curved():
+    enough = fit.initialise() and fit.converge()
+    if enough and refine and fit.exclude_beyond_step():
+        enough = fit.initialise() and fit.converge()
+    if enough and refine and fit.is_curved():
         fit.allow(LIKELY_CURVATURE)
-        if not fit.converge():
-            return None
-    return fit.finished()
+        enough = fit.converge()
+    return fit.finished() if enough else None
 
 
 class FloorFit:
@@ -393,9 +383,8 @@ class FloorFit:
         return flat - curved > SIGNIFICANCE and curved < EXPLAINS * flat
 
     def _inflation(self, formal: np.ndarray) -> float:
-        """Return the variance ratio, at least 1, of the increment's scatter between blocks over its covariance by
-        noise, `formal` (3, 3). That scatter (a clustered sandwich estimate) contains the shape of the floor and errors
-        of single channels."""
+        """Return the ratio, at least 1, of the increment's variance between blocks (a clustered sandwich estimate: with
+        the shape of the floor and errors of single channels) to that by noise, `formal` (3, 3)."""
         inverse, rises = np.linalg.inv(self.information), self.shapes @ self.solution[CURVATURE]
         plane = np.einsum("pij,j->pi", self.by_plane, self.solution[INCREMENT])
         score = self.gradient - plane + self.by_plane[:, 0] * rises[:, None]
@@ -480,8 +469,9 @@ def find_floor(rays: Sequence[cells.FloorRays], settings: FloorSettings) -> Foun
         if fit is None:
             return None
         floor = incremented(floor, fit.increment)
-    squares = sum(float(part.range_squares[used].sum()) for part, used in zip(sums, fit.used, strict=True))
-    means = sum(float(part.means[used].sum()) for part, used in zip(sums, fit.used, strict=True))
+    of_lidars = list(zip(sums, fit.used, strict=True))
+    squares = sum(float(part.range_squares[used].sum()) for part, used in of_lidars)
+    means = sum(float(part.means[used].sum()) for part, used in of_lidars)
     range_noise = max(float(np.sqrt(squares / means)), LEAST_NOISE)
     sums = [cells.CellSums(part, floor, range_noise, SURFACE_NOISE) for part in rays]
     fit = fit_floor(sums)

@@ -14,15 +14,8 @@ from stretch_sim_cal.calibration.clouds import DirectionCells, FrameIntake
 from stretch_sim_cal.calibration.consistency import View, confirmed_by_another
 from stretch_sim_cal.calibration.finding import Finding
 from stretch_sim_cal.calibration.findings import unit_warnings
+from stretch_sim_cal.calibration.floor import cells as floor_cells
 from stretch_sim_cal.calibration.floor import findings as checks
-from stretch_sim_cal.calibration.floor.cells import (
-    MIN_INCIDENCE_COSINE,
-    RADIUS,
-    FloorRays,
-    cells_of,
-    floor_motion,
-    patch_of_cells,
-)
 from stretch_sim_cal.calibration.floor.fit import (
     LIKELY_CURVATURE,
     FoundFloor,
@@ -40,14 +33,7 @@ from stretch_sim_cal.calibration.settings import FloorSettings
 from stretch_sim_cal.calibration.solver import Solution, Solver, sensor_numbers
 from stretch_sim_cal.calibration.surfaces import Lidar, on_body, without_body
 from stretch_sim_cal.errors import InputError
-from stretch_sim_cal.geometry.planes import (
-    LEVEL,
-    floor_between,
-    floor_of_footprint,
-    footprint_from_base,
-    height_slopes,
-    incremented,
-)
+from stretch_sim_cal.geometry import planes
 from stretch_sim_cal.geometry.transforms import SIDES, apply, check_rigid, inverse
 from stretch_sim_cal.sensor.sensor import by_lidar
 
@@ -60,13 +46,10 @@ NEAR_FLOOR = 0.1
 
 
 class JointFloor:
-    """Estimates the floor under the robot by any number of lidars.
-
-    `base_from_lidar` are the lidars' poses (4, 4) in base_link, `nominal_footprint_from_base` (4, 4) is the
-    description's; `settings.observations` are the priors of the poses to each other. `first_two` are the lidars of the
-    result's `by_units`. After `solve`, `state` has the poses and `solution` their covariance, in the description's
-    base_footprint. Raises `InputError` for a pose that is not a rigid transform.
-    """
+    """Estimates the floor under the robot by any number of lidars at `base_from_lidar` (4, 4).
+    `nominal_footprint_from_base` (4, 4) is the description's; `settings.observations` are the priors of the poses to
+    each other, `first_two` the lidars of the result's `by_units`. After `solve`, `state` has the poses and `solution`
+    their covariance, in the description's base_footprint. Raises `InputError` for a pose that is not rigid."""
 
     name = "support"
     takes_fields = True
@@ -83,10 +66,8 @@ class JointFloor:
         self._masks = self.settings
         if self.settings.body is not None:
             self._masks = replace(self.settings, body=apply(self._footprint_from_base, self.settings.body))
-        self._poses = tuple(
-            self._footprint_from_base @ check_rigid(pose, f"base_from_{name}")
-            for name, pose in zip(names, base_from_lidar, strict=True)
-        )
+        poses = (check_rigid(pose, f"base_from_{name}") for name, pose in zip(names, base_from_lidar, strict=True))
+        self._poses = tuple(self._footprint_from_base @ pose for pose in poses)
         self._alignment = self.settings.observations or self._usual_alignment()
         self._intake = FrameIntake(names)
         self._seen = tuple(map(DirectionCells, by_lidar(self.settings.sensor, len(names))))
@@ -113,10 +94,8 @@ class JointFloor:
 
     def add(self, *clouds: np.ndarray) -> None:
         """Add one cloud of each lidar, in its own frame: points (N, 3), or structured arrays (N,) with x, y, z and
-        perhaps ring and intensity; returns that are not finite are ignored.
-
-        A cloud that was added before, bit by bit, counts once. Raises `InputError` for arrays that are no clouds.
-        """
+        perhaps ring and intensity; returns that are not finite are ignored. A cloud that was added before, bit by bit,
+        counts once. Raises `InputError` for arrays that are no clouds."""
         for cells, cloud in zip(self._seen, self._intake.admit(*clouds), strict=True):
             cells.add(cloud)
 
@@ -126,7 +105,7 @@ class JointFloor:
             raise InputError("floor: no scans given; record at least one pair")
         lidars = tuple(map(Lidar.of_cells, self._seen))
         unknowns = Unknowns(tuple(lidar.model for lidar in lidars))
-        solver, state = Solver.starting(unknowns, self._poses, self._priors, self.settings.units, LEVEL)
+        solver, state = Solver.starting(unknowns, self._poses, self._priors, self.settings.units, planes.LEVEL)
         lidars = self._worth_keeping(lidars, state)
         if self._alignment is not None and not self._alignment.fits(unknowns.models):
             # The errors in it are those of lidars with other channels.
@@ -138,11 +117,11 @@ class JointFloor:
         given = solver.solve(self._prior_equations(state, unknowns), state)
         for slack, grids, on_floor in PASSES:
             if on_floor:
-                search = self._search(lidars, state)
+                search = find_floor(self._rays(lidars, state), self.settings)
                 if search is None:
                     return self._refused(lidars, state)
                 fit, trust = search.fit, _trust(search)
-                state = replace(state, floor=incremented(search.floor, fit.increment), curvature=fit.curvature)
+                state = replace(state, floor=planes.incremented(search.floor, fit.increment), curvature=fit.curvature)
                 solver.priors = replace(solver.priors, curvature=LIKELY_CURVATURE if np.any(fit.curvature) else 0.0)
             equations = self._prior_equations(state, unknowns)
             if with_room or on_floor:
@@ -153,7 +132,7 @@ class JointFloor:
             state = unknowns.moved(state, solution.change)
             state = state if on_floor else solver.with_fixed_shares(state, solution)
         # The checks use the floor after correction of the estimated errors.
-        search = self._search(lidars, state)
+        search = find_floor(self._rays(lidars, state), self.settings)
         if search is None:
             return self._refused(lidars, state)
         self.state, self.solution = state, solution
@@ -165,7 +144,6 @@ class JointFloor:
         return self._result(lidars, unknowns, state, solution, search, disagreements)
 
     def _prior_equations(self, state: State, unknowns: Unknowns) -> NormalEquations:
-        """Return the equations of the alignment; none for one lidar."""
         if self._alignment is None:
             return NormalEquations.empty(unknowns.size)
         return self._alignment.equations_at(state, unknowns)
@@ -173,9 +151,8 @@ class JointFloor:
     def _worth_keeping(self, lidars: Sequence[Lidar], state: State) -> tuple[Lidar, ...]:
         """Return the lidars with the cells that two lidars see, without the robot's, and those near the floor."""
         kept, poses = [], state.base_from_lidar
-        views = [
-            View(without_body(lidar.surface, pose, self._masks)) for lidar, pose in zip(lidars, poses, strict=True)
-        ]
+        masked = [without_body(lidar.surface, pose, self._masks) for lidar, pose in zip(lidars, poses, strict=True)]
+        views = list(map(View, masked))
         shared = confirmed_by_another(views, poses, itertools.combinations(range(len(lidars)), 2))
         for lidar, view, pose, confirmed in zip(lidars, views, poses, shared, strict=True):
             heights = apply(pose, view.surface.points)[:, 2]
@@ -183,11 +160,11 @@ class JointFloor:
             kept.append(Lidar(view.surface, lidar.model).only(confirmed | (np.abs(heights) < limit)))
         return tuple(kept)
 
-    def _rays(self, lidars: Sequence[Lidar], state: State) -> tuple[FloorRays, ...]:
+    def _rays(self, lidars: Sequence[Lidar], state: State) -> tuple[floor_cells.FloorRays, ...]:
         """Return the lidars' corrected rays that aim at the nominal floor."""
         surfaces = [lidar.corrected(values) for lidar, values in zip(lidars, state.units, strict=True)]
         return tuple(
-            FloorRays.of(pose, surface.points, surface.counts, self._on_robot(surface.points, pose))
+            floor_cells.FloorRays.of(pose, surface.points, surface.counts, self._on_robot(surface.points, pose))
             for surface, pose in zip(surfaces, state.base_from_lidar, strict=True)
         )
 
@@ -196,24 +173,20 @@ class JointFloor:
             return np.zeros(len(points), dtype=bool)
         return on_body(apply(footprint_from_lidar, points), self._masks.body)
 
-    def _search(self, lidars: Sequence[Lidar], state: State) -> FoundFloor | None:
-        return find_floor(self._rays(lidars, state), self.settings)
-
     def _motion(self, lidars: Sequence[Lidar], state: State, search: FoundFloor) -> tuple[int, float, float] | None:
         """Return the `floor_motion` between the blocks of time."""
         surfaces = [lidar.corrected(values) for lidar, values in zip(lidars, state.units, strict=True)]
         blocks = max(surface.block_counts.shape[1] for surface in surfaces)
         information, gradient = np.zeros((blocks, 3, 3)), np.zeros((blocks, 3))
-        for surface, sums, used, pose in zip(
-            surfaces, search.sums, search.fit.used, state.base_from_lidar, strict=True
-        ):
+        of_lidars = zip(surfaces, search.sums, search.fit.used, state.base_from_lidar, strict=True)
+        for surface, sums, used, pose in of_lidars:
             on_robot = self._on_robot(surface.points, pose)
             for block in range(surface.block_counts.shape[1]):
                 of_block = surface.block_points[:, block], surface.block_counts[:, block]
-                equations = sums.equations_of(FloorRays.of(pose, *of_block, on_robot), used)
+                equations = sums.equations_of(floor_cells.FloorRays.of(pose, *of_block, on_robot), used)
                 information[block] += equations[0]
                 gradient[block] += equations[1]
-        return floor_motion(information, gradient)
+        return floor_cells.floor_motion(information, gradient)
 
     def _result(
         self, lidars: Sequence[Lidar], unknowns: Unknowns, state: State, solution: Solution,
@@ -223,7 +196,7 @@ class JointFloor:
         plane = floor.moved(inverse(self._footprint_from_base))
         # Height and tilts at base_link's origin and about its axes, by those in the description's base_footprint.
         to_base = np.zeros((3, 3))
-        to_base[0] = -height_slopes(self._footprint_from_base[None, :3, 3], floor)[0]
+        to_base[0] = -planes.height_slopes(self._footprint_from_base[None, :3, 3], floor)[0]
         to_base[1:, 1:] = self._footprint_from_base[:2, :2].T
         covariance = to_base @ (solution.covariance[FLOOR, FLOOR] + fit.systematic) @ to_base.T
         level_share, worst_place = checks.flatness(search.tiles, floor, fit.unevenness, self.settings)
@@ -231,22 +204,18 @@ class JointFloor:
         findings = checks.Findings(self._intake.warnings())
         checks.check_support(findings, support, worst_place, covariance, self.settings)
         if not within_search(floor, self.settings):
-            findings.refuse(
-                "floor_far_from_description",
-                "the floor lies beyond the search limits of the description's base_footprint",
-                "check the description's base_footprint",
-            )
+            sentence = "the floor lies beyond the search limits of the description's base_footprint"
+            findings.refuse("floor_far_from_description", sentence, "check the description's base_footprint")
         checks.check_shape(findings, fit)
         for name, disagreement in disagreements.items():
             checks.check_disagreement(findings, disagreement, name, self._names[0])
         checks.check_motion(findings, self._motion(lidars, state, search), self._intake.num_frames)
-        hits, squares = (
-            sum(float(values[used].sum()) for values, used in zip(arrays, fit.used, strict=True))
-            for arrays in ([sums.hits for sums in search.sums], [sums.height_squares for sums in search.sums])
-        )
+        of_lidars = list(zip(search.sums, fit.used, strict=True))
+        hits = sum(float(sums.hits[used].sum()) for sums, used in of_lidars)
+        squares = sum(float(sums.height_squares[used].sum()) for sums, used in of_lidars)
         warnings = findings.warnings + unit_warnings(numbers, self.settings.sensor, self._names)
         return FloorResult(
-            footprint_from_base(plane), plane, covariance, float(np.sqrt(squares / max(hits, 1.0))),
+            planes.footprint_from_base(plane), plane, covariance, float(np.sqrt(squares / max(hits, 1.0))),
             self._intake.num_frames, int(hits), self.name, support,
             FloorByUnits.of(solution, unknowns, state, to_base, self._first_two),
             to_base @ fit.systematic @ to_base.T, warnings=warnings, refusals=findings.refusals,
@@ -265,26 +234,23 @@ class JointFloor:
         seen = block.floor_gap(lidar)
         if seen is None:
             return None
-        # The estimate has moved both lidars by their errors.
-        other, first = (
-            state.floor.moved(self._poses[number] @ inverse(state.base_from_lidar[number])) for number in (lidar, 0)
-        )
         increment, covariance = seen
+        # The estimate has moved both lidars by their errors.
+        back = [self._poses[number] @ inverse(state.base_from_lidar[number]) for number in (lidar, 0)]
+        other, first = map(state.floor.moved, back)
         # Points that ought to be moved by (t, w) show a floor that is off by t_z, -w_x, -w_y.
         by_poses = np.zeros((3, len(aligned)))
         for number, sign in ((lidar, 1.0), (0, -1.0)):
             begin = unknowns.poses[number].start
             by_poses[[0, 1, 2], [begin + 2, begin + 3, begin + 4]] = sign, -sign, -sign
-        increment = increment + floor_between(first, other)
+        increment = increment + planes.floor_between(first, other)
         return increment, covariance + by_poses @ aligned @ by_poses.T
 
     def _refused(self, lidars: Sequence[Lidar], state: State) -> FloorResult:
         rays = self._rays(lidars, state)
         if any(map(len, rays)) or not any(len(lidar.surface.points) for lidar in lidars):
-            sentence = (
-                f"no floor within {self.settings.search_height * 1e3:g} mm and "
-                f"{np.degrees(self.settings.search_tilt):g} deg of where the description has base_footprint"
-            )
+            limits = f"{self.settings.search_height * 1e3:g} mm and {np.degrees(self.settings.search_tilt):g} deg"
+            sentence = f"no floor within {limits} of where the description has base_footprint"
             if (surface := nearest_plane(rays, self.settings)) is not None:
                 side = "lower" if surface.offset > 0 else "higher"
                 tilt = np.degrees(np.arctan2(np.linalg.norm(surface.normal[:2]), surface.normal[2]))
@@ -292,26 +258,21 @@ class JointFloor:
                 sentence = f"{sentence} (the nearest plane is {where})"
             remedy = "clear the floor, or check description and alignment"
         else:
-            steepness = np.degrees(np.arcsin(MIN_INCIDENCE_COSINE))
-            sentence = (
-                f"no lidar sees the floor: none has a return along a ray that meets it within "
-                f"{RADIUS:g} m of the robot, {steepness:.0f} deg or more from flat"
-            )
+            steepness = np.degrees(np.arcsin(floor_cells.MIN_INCIDENCE_COSINE))
+            where = f"within {floor_cells.RADIUS:g} m of the robot, {steepness:.0f} deg or more from flat"
+            sentence = f"no lidar sees the floor: none has a return along a ray that meets it {where}"
             remedy = "mount a lidar so that it looks down; lidar to lidar does not need the floor"
         return FloorResult(
-            self._footprint_from_base, floor_of_footprint(self._footprint_from_base), np.diag([np.inf] * 3),
+            self._footprint_from_base, planes.floor_of_footprint(self._footprint_from_base), np.diag([np.inf] * 3),
             float("nan"), self._intake.num_frames, 0, self.name, warnings=self._intake.warnings(),
             refusals=[Finding("no_floor", sentence, remedy)],
         )  # fmt: skip
 
 
 class SupportFloor(JointFloor):
-    """The floor by the left and the right lidar, the method "support".
-
-    `base_from_left` (4, 4) is the left lidar's pose in base_link (the description's), `right_to_left` (4, 4) the
-    alignment; the identity stands for a robot with one lidar, whose right clouds are empty. The further arguments are
-    those of `JointFloor`.
-    """
+    """The floor by the left and the right lidar, the method "support". `base_from_left` (4, 4) is the left lidar's pose
+    in base_link (the description's), `right_to_left` (4, 4) the alignment; the identity stands for a robot with one
+    lidar, whose right clouds are empty. The further arguments are those of `JointFloor`."""
 
     def __init__(
         self, base_from_left: np.ndarray, right_to_left: np.ndarray, nominal_footprint_from_base: np.ndarray,
@@ -335,7 +296,7 @@ def _trust(search: FoundFloor) -> FloorTrust:
 
     def trust(points: np.ndarray) -> np.ndarray:
         places = points[:, :2]
-        weights = search.fit.trust[patch_of_cells()[cells_of(places)]]
-        return np.where(np.linalg.norm(places, axis=1) < RADIUS, weights, 0.0)
+        weights = search.fit.trust[floor_cells.patch_of_cells()[floor_cells.cells_of(places)]]
+        return np.where(np.linalg.norm(places, axis=1) < floor_cells.RADIUS, weights, 0.0)
 
     return FloorTrust(trust, search.fit.unevenness, FLOOR_GATE)

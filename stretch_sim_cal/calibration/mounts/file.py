@@ -59,9 +59,8 @@ def with_units(
     count = len(by_units.scalars)
     change, covariance = by_units.gain @ (scalars_of(units)[:count] - by_units.scalars), covariance[:count, :count]
     total = by_units.conditional + by_units.gain @ covariance @ by_units.gain.T
-    return _with_plane(
-        file, incremented(file.floor_plane.facing(UP), change), {"covariance": total.tolist(), SEEN_COVARIANCE: None}
-    )
+    fields = {"covariance": total.tolist(), SEEN_COVARIANCE: None}
+    return _with_plane(file, incremented(file.floor_plane.facing(UP), change), fields)
 
 
 def _with_plane(file: CalibrationFile, plane: Plane, fields: dict) -> CalibrationFile:
@@ -143,9 +142,9 @@ def left_pose(file: CalibrationFile, described_left: np.ndarray) -> np.ndarray:
     left = mounts.base_from_lidar["left"]
     distance, angle = error(described_left, left)
     if distance > FARTHEST or angle > FARTHEST_ANGLE:
+        off = f"{1e3 * distance:.0f} mm and {np.degrees(angle):.1f} deg from its described pose"
         raise InputError(
-            f"{file.path or 'calibration'}: {MOUNTS}: has the left lidar {1e3 * distance:.0f} mm and "
-            f"{np.degrees(angle):.1f} deg from its described pose: was it calibrated on another robot, or "
+            f"{file.path or 'calibration'}: {MOUNTS}: has the left lidar {off}: was it calibrated on another robot, or "
             "with another description? run ros_calibrate_lidar_mounts again, or take the entry out"
         )
     return left

@@ -30,33 +30,26 @@ def mount_warnings(
     poses: Mapping[str, np.ndarray], alignment: Observations | None, asked: bool,
 ) -> list[Finding]:  # fmt: skip
     """Return the warnings of the extrinsics; `observed` are directions by lidar, `asked`: for joint zeros."""
+    weak = "{} lidar: these poses do not determine {} well: standard deviation {}"
     warnings = [
-        Finding(
-            "uncertain_mounts",
-            f"{lidar} lidar: these poses do not determine {direction.name} well: standard deviation "
-            f"{_deviation(direction)}",
-        )
+        Finding("uncertain_mounts", weak.format(lidar, direction.name, _deviation(direction)))
         for lidar, directions in observed.items() for direction in directions if not direction.observed
     ]  # fmt: skip
     for joint in joints:
-        warnings += when(
-            asked and not joint.separable,
-            "joint_zero_unobserved",
-            f"the zero of {joint.joint} cannot be separated from the lidar poses with these arm poses",
-            "omit it, or add arm poses in which it differs",
-        )
+        inseparable = f"the zero of {joint.joint} cannot be separated from the lidar poses with these arm poses"
+        remedy = "omit it, or add arm poses in which it differs"
+        warnings += when(asked and not joint.separable, "joint_zero_unobserved", inseparable, remedy)
         off = f"{np.degrees(joint.value):+.2f} deg" if joint.turns else f"{1e3 * joint.value:+.1f} mm"
         warnings += when(
             not asked and abs(joint.value) > MISPLACED * joint.standard_deviation, "joint_zero_off",
             f"{joint.joint} zero offset: {off}", "home the robot, or use --with-joint-offsets",
         )  # fmt: skip
-        further = "further" if joint.scale > 0 else "less"
+        further = f"{abs(100.0 * joint.scale):.2f} % {'further' if joint.scale > 0 else 'less'}"
         warnings += when(
-            abs(joint.scale) > MISPLACED * joint.scale_deviation,
-            "joint_scale_off",
-            f"{joint.joint} moves {abs(100.0 * joint.scale):.2f} % {further} than it reports",
+            abs(joint.scale) > MISPLACED * joint.scale_deviation, "joint_scale_off",
+            f"{joint.joint} moves {further} than it reports",
             "correct the scale in its driver; the extrinsics account for it",
-        )
+        )  # fmt: skip
     for link in link_residuals:
         distance, angle = np.linalg.norm(link.motion[:3]), np.linalg.norm(link.motion[3:])
         sentence = f"{1e3 * distance:.1f} mm and {np.degrees(angle):.2f} deg off the model"
@@ -90,12 +83,10 @@ def mount_refusals(
             refusals += when(weak, "unobserved", f"{lidar} lidar: {sentence}")
         distance, angle = error(nominal[lidar], poses[lidar])
         refusals += when(
-            distance > mounts.FARTHEST or angle > mounts.FARTHEST_ANGLE,
-            "far_from_description",
-            f"{lidar} lidar: estimated {1e3 * distance:.0f} mm and {np.degrees(angle):.1f} deg from its "
-            "described pose, "
-            "beyond the range of this method; check for swapped lidars or another robot's description",
-        )
+            distance > mounts.FARTHEST or angle > mounts.FARTHEST_ANGLE, "far_from_description",
+            f"{lidar} lidar: estimated {1e3 * distance:.0f} mm and {np.degrees(angle):.1f} deg from its described "
+            "pose, beyond the range of this method; check for swapped lidars or another robot's description",
+        )  # fmt: skip
     return refusals
 
 
@@ -110,13 +101,11 @@ def left_off(result: mounts.MountsResult, described: np.ndarray) -> list[Finding
     beyond_chance = twist @ np.linalg.solve(result.covariance_of("left"), twist) > BEYOND_CHANCE
     position, orientation = result.total_deviations_of("left")
     return when(
-        beyond_chance and (distance >= WORTH_DISTANCE or angle >= WORTH_ANGLE),
-        "left_lidar_off",
+        beyond_chance and (distance >= WORTH_DISTANCE or angle >= WORTH_ANGLE), "left_lidar_off",
         f"the robot's own returns show the left lidar {1e3 * distance:.0f} mm and {np.rad2deg(angle):.1f} deg from "
-        f"its described pose (standard deviation {1e3 * position:.0f} mm, {np.rad2deg(orientation):.1f} "
-        "deg); floor and body shape are off by as much",
-        "run ros_calibrate_lidar_mounts",
-    )
+        f"its described pose (standard deviation {1e3 * position:.0f} mm, {np.rad2deg(orientation):.1f} deg); floor "
+        "and body shape are off by as much", "run ros_calibrate_lidar_mounts",
+    )  # fmt: skip
 
 
 def unexplained(residuals: mounts.Residuals, links: Sequence[str]) -> list[tuple[str, float]]:

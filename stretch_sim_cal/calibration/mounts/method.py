@@ -3,12 +3,9 @@
 Coarse to fine. A search by rays against the model's surfaces starts at several poses around the nominal ones and takes
 the minimum with the most explained returns: narrow parts cause local minima, since a ray that misses the arm by the
 error of the extrinsics has no residual. Then Gauss-Newton with all returns that are not near an edge estimates the
-poses, the lidars' errors (`solver.py`) and the errors of the robot's model (`residuals.py`) with their variances
-(`model_errors.py`), until the lidars' errors converge.
-
-Joints have errors of zero, of scale and, in every pose, of reading; bending is in the latter and in the errors of the
-links. It assumes that the robot stood still in every sample and that most returns near the model are from it. Poses are
-base_link_from_lidar.
+poses, the lidars' errors (`solver.py`) and the errors of the robot's model (`residuals.py`; bending is in those of
+readings and links) with their variances (`model_errors.py`), until the lidars' errors converge. It assumes that the
+robot stood still in every sample and that most returns near the model are from it. Poses are base_link_from_lidar.
 """
 
 import itertools
@@ -40,7 +37,7 @@ from stretch_sim_cal.calibration.mounts.result import (
     Residuals,
     at_lidar,
 )
-from stretch_sim_cal.calibration.normal_equations import NormalEquations
+from stretch_sim_cal.calibration.normal_equations import NormalEquations, columns_of
 from stretch_sim_cal.calibration.observability import directions
 from stretch_sim_cal.calibration.observations import Observations
 from stretch_sim_cal.calibration.problem import Priors, State
@@ -81,8 +78,6 @@ FIRST_POSITION, FIRST_ANGLE = 0.015, np.deg2rad(0.5)  # m, rad: an optical centr
 MIN_POINTS = 500  # of each lidar
 
 Poses = dict[str, np.ndarray]
-
-
 Seen = list[tuple[str, PosedSample, LidarRays]]
 """Some returns of each lidar, by name, in each sample."""
 
@@ -112,14 +107,12 @@ def _starts(nominal: Poses, alignment: Observations | None) -> list[Poses]:
         bodies = [{name: first @ pose for name, pose in to_first.items()} for first in firsts]
     starts, first = list(bodies), next(iter(nominal))
     for axis, sign in itertools.product(range(3), (-1.0, 1.0)):
-        turn = np.zeros(6)
-        turn[3 + axis] = sign * START_ANGLE
-        # Aligned lidars turn as one body, about the first one.
-        about = {name: bodies[0][name if alignment is None else first] for name in nominal}
-        starts.append({
-            name: exp(adjoint(from_xyz_rpy(about[name][:3, 3])) @ turn) @ pose
-            for name, pose in bodies[0].items()
-        })  # fmt: skip
+        turn, start = sign * START_ANGLE * np.eye(6)[3 + axis], {}
+        for name, pose in bodies[0].items():
+            # Aligned lidars turn as one body, about the first one.
+            about = bodies[0][name if alignment is None else first]
+            start[name] = exp(adjoint(from_xyz_rpy(about[:3, 3])) @ turn) @ pose
+        starts.append(start)
     return starts
 
 
@@ -185,10 +178,8 @@ def link_residuals(
     residuals = []
     for index in np.flatnonzero(seen):
         parts = [(unknowns.of_link(index), errors.origin_scale), (unknowns.of_mesh(index), errors.mesh_scale)]
-        sigmas = max(
-            float(np.abs(errors.solution[part] / priors[part]).max()) / max(scale, 1.0) for part, scale in parts
-        )
-        motion = sum(errors.solution[part] for part, _ in parts)
+        shares = [np.abs(errors.solution[part] / priors[part]).max() / max(scale, 1.0) for part, scale in parts]
+        motion, sigmas = sum(errors.solution[part] for part, _ in parts), float(max(shares))
         released = index in errors.released
         residuals.append(LinkResidual(unknowns.links[index], motion, sigmas, int(seen[index]), released))
     return sorted(residuals, key=lambda residual: -residual.sigmas)
@@ -217,40 +208,27 @@ def calibrate_mounts(
     surfaces: Mapping[str, Surface], samples: Sequence[MountSample], nominal: Mapping[str, np.ndarray],
     alignment: Observations | None = None, settings: MountSettings = MountSettings(),
 ) -> MountsResult:  # fmt: skip
-    """Return the extrinsics of any number of lidars by their returns from the robot in several arm poses.
-
-    `surfaces` are the model's by link, in link frames; `nominal` the lidars' described poses by name, right to about 3
-    deg and 30 mm; `alignment` observations of the same lidars, in the same order, to each other, and of their errors
-    (unused for one lidar). With it a lidar need not see the robot. Raises `InputError` for samples without data.
-    """
+    """Return the extrinsics of any number of lidars by their returns from the robot in several arm poses. `surfaces`
+    are the model's by link, in link frames; `nominal` the lidars' described poses by name, right to about 3 deg and 30
+    mm; `alignment` observations of the same lidars, in the same order, to each other, and of their errors (unused for
+    one lidar). With it a lidar need not see the robot. Raises `InputError` for samples without data."""
     alignment = alignment if len(nominal) > 1 else None
-    _check(surfaces, samples, nominal, alignment, settings)
+    _check(samples, nominal, alignment)
     return _Mounts(surfaces, list(samples), dict(nominal), alignment, settings).solve()
 
 
-def _check(surfaces, samples, nominal, alignment, settings) -> None:
+def _check(samples: Sequence[MountSample], nominal: Mapping[str, np.ndarray], alignment: Observations | None) -> None:
     if not samples:
         raise InputError("mounts: no samples; at least one arm pose is needed")
     if alignment is not None and alignment.names != tuple(nominal):
         raise InputError(f"mounts: the alignment is of {', '.join(alignment.names)}, not of {', '.join(nominal)}")
-    for sample in samples:
-        for name in nominal:
-            cloud = sample.clouds.get(name)
-            if cloud is None or np.ndim(cloud) != 2 or cloud.shape[1] not in (3, 5) or not len(cloud):
-                raise InputError(
-                    f"mounts: {sample.name}: has no {name} cloud in its lidar's own frame; collect it again"
-                )
-        missing = [link for link in surfaces if link not in sample.base_from_link]
-        if missing:
-            raise InputError(f"mounts: {sample.name}: has no pose of {missing[0]}")
-        unmoved = [joint for joint in settings.joint_offsets if joint not in sample.joint_motions]
-        if unmoved:
-            raise InputError(f"mounts: {sample.name}: has no motions of {unmoved[0]}")
+    for sample, name in itertools.product(samples, nominal):
+        cloud = sample.clouds.get(name)
+        if cloud is None or np.ndim(cloud) != 2 or cloud.shape[1] not in (3, 5) or not len(cloud):
+            raise InputError(f"mounts: {sample.name}: has no {name} cloud in its lidar's own frame; collect it again")
 
 
-def cloud_readers(
-    sensors: Sensors, samples: Sequence[MountSample], lidars: Sequence[str]
-) -> dict[str, CloudReader]:  # fmt: skip
+def cloud_readers(sensors: Sensors, samples: Sequence[MountSample], lidars: Sequence[str]) -> dict[str, CloudReader]:
     """Return the readers of clouds by lidar; all lidars share one if they are of one kind."""
     clouds = {name: [sample.clouds[name] for sample in samples] for name in lidars}
     if not isinstance(sensors, tuple):
@@ -289,8 +267,8 @@ class _Mounts:
         alignment = self.alignment
         if alignment is not None:  # inflated by errors of the lidars that the search does not subtract
             off_centre = any(np.any(model.optical_centre) for model in self.unknowns.models)
-            loose = off_centre and not alignment.knows_units
-            alignment = alignment.of_the_transform(*((FIRST_POSITION, FIRST_ANGLE) if loose else ()))
+            inflation = (FIRST_POSITION, FIRST_ANGLE) if off_centre and not alignment.knows_units else ()
+            alignment = alignment.of_the_transform(*inflation)
         poses, costs = search(self.models, self.nominal, alignment, self.settings, self.readers, self.state.units)
         self.state = replace(self.state, base_from_lidar=tuple(poses.values()))
         clouds: dict[tuple[str, int], Returns] = {}
@@ -334,9 +312,8 @@ class _Mounts:
     def _matches(
         self, clouds: Mapping[tuple[str, int], Returns], step: int
     ) -> tuple[dict[tuple[str, int], Matches], dict[tuple[str, int], np.ndarray]]:
-        """Return by lidar and sample the returns that the model should explain, and their residuals (M,) with the
-        estimated links: near the model, not grazing, not at an edge, after the first step not in patches that are off
-        the surface as a whole."""
+        """Return by lidar and sample the returns that the model should explain, and their residuals (M,): near it, not
+        grazing, not at an edge, after the first step not in patches that are off the surface as a whole."""
         gate = GATE * float(np.hypot(self.settings.range_noise, self.settings.link_position))
         kept, residuals = {}, {}
         for (name, index), returns in clouds.items():
@@ -346,9 +323,7 @@ class _Mounts:
             matches = matches.chosen(model.inside(matches, EDGE_ANGLES[min(step, 1)], MARGIN))
             matches = matches.chosen(model.unambiguous(matches))
             distances = self.robot.residuals(name, model, matches, self.links)
-            fits = np.ones(len(distances), dtype=bool)
-            if step > 0:
-                fits = consistent(matches, distances, model, self.robot)
+            fits = consistent(matches, distances, model, self.robot) if step > 0 else np.full(len(distances), True)
             kept[name, index], residuals[name, index] = matches.chosen(fits), distances[fits]
         return kept, residuals
 
@@ -366,7 +341,6 @@ class _Mounts:
         return noise, {key: noise * ratio for key, ratio in relative.items()}
 
     def _equations(self, clouds, matches, residuals, noises, inflated: bool) -> Marginalised:
-        """Return the normal equations of returns, alignment and priors, with the lidars' errors marginalised."""
         equations = NormalEquations.empty(self.unknowns.size)
         for key, part in matches.items():
             (name, index), noise = key, noises[key]
@@ -377,8 +351,7 @@ class _Mounts:
             )  # fmt: skip
         if self.alignment is not None:
             equations = equations.plus(self.alignment.equations_at(self.state, self.unknowns))
-        others = np.arange(self.unknowns.others.start, self.unknowns.others.stop)
-        first = self.robot.first_link
+        others, first = columns_of(self.unknowns.others), self.robot.first_link
         precisions = 1.0 / self.robot.variances()[first:]
         equations.information[others, others] += precisions
         equations.gradient[others] -= precisions * self.joints[first:]
@@ -400,9 +373,7 @@ class _Mounts:
     def _offsets(self, errors: np.ndarray) -> list[dict[str, float]]:
         return [self.robot.offsets(errors, number, sample) for number, sample in enumerate(self.samples)]
 
-    def _result(
-        self, costs: list[float], matches, residuals, noise, equations, errors, of_scalars, converged
-    ) -> MountsResult:
+    def _result(self, costs, matches, residuals, noise, equations, errors, of_scalars, converged) -> MountsResult:
         settings, robot, poses = self.settings, self.robot, self.poses
         by_link = link_residuals(robot, matches, errors)
         counts = {name: sum(len(m.indices) for (of, _), m in matches.items() if of == name) for name in poses}
@@ -442,8 +413,7 @@ def joint_offsets(
     unknowns: RobotUnknowns, errors: np.ndarray, covariance: np.ndarray, samples: Sequence[MountSample]
 ) -> list[JointOffset]:
     """Return the joints' zero offsets by `errors` (n,) of the robot, including the common part of the errors of their
-    readings, and whether they are separable from the extrinsics; unless they were asked for, only those beyond their
-    priors."""
+    readings, and whether they are separable; unless they were asked for, only those beyond their priors."""
     offsets, priors = [], np.sqrt(unknowns.variances())
     for index, joint in enumerate(unknowns.joints):
         columns = list(unknowns.of_joint(index, None))
@@ -457,7 +427,6 @@ def joint_offsets(
         if unknowns.settings.offsets_asked_for or np.any(np.abs([value, scale]) >= MISPLACED * expected / 2):
             turns = any(np.any(np.abs(twist[3:]) > TURNS) for twist in samples[0].joint_motions[joint].values())
             separable = bool(of_value < SEPARABLE * priors[columns[0]])
-            offsets.append(
-                JointOffset(joint, float(value), float(of_value), separable, turns, float(scale), float(of_scale))
-            )
+            numbers = float(value), float(of_value), separable, turns, float(scale), float(of_scale)
+            offsets.append(JointOffset(joint, *numbers))
     return offsets

@@ -2,16 +2,14 @@
 
 Nearer than `COLLAR` m a lidar sees only the collar around its dome, which moves with it: rays begin beyond it. Rays at
 the edge of a part are excluded, since whether they hit it depends on the pose: their neighbours meet another surface.
-
-The unknowns, beside those of every calibration (`problem.Unknowns`), are the errors of links and joints. Joints have
-zeros, scales, and in every pose an error of their reading (play, sag, noise). A link has two twists (6,), the same in
-all samples: one of its joint's origin, which moves the link and all that it carries, and one of its mesh, which moves
-nothing else. The former is in the frame of the joint as it is fixed to its parent, so that a lift with a turned origin
-moves along a turned axis; the latter in the link's frame about the mesh's centre. base_link is the reference frame and
-has no joint origin. The errors are constrained by the model's uncertainty (`model_errors.py`), so that many returns of
-one link do not count as more than the link's pose is known.
-
 The robot's surfaces are the only ones with a known place, so they determine range errors that no room does.
+
+The unknowns, beside those of every calibration (`problem.Unknowns`), are the errors of joints (of their zeros, of their
+scales, and of their readings in every pose: play, sag, noise) and of links. A link has two twists (6,), the same in all
+samples: one of its joint's origin, which moves the link and all that it carries, in the frame of the joint as it is
+fixed to its parent, and one of its mesh, which moves nothing else, in the link's frame about the mesh's centre.
+base_link is the reference frame and has no joint origin. The errors are constrained by the model's uncertainty
+(`model_errors.py`), so that many returns of one link do not count as more than the link's pose is known.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -51,12 +49,10 @@ class LidarRays:
 
 @dataclass(frozen=True)
 class Matches:
-    """The M returns of one lidar in one sample whose rays meet the model.
-
-    `points` (M, 3) are in base_link, `hits` (M, 3) where their rays, from `origins` (M, 3), meet the model; `distances`
-    (M,) of the points from the plane there, positive in front of it; `normals` (M, 3), against the ray; `incidence`
-    (M,) the cosine between both; `links` (M,) indices of the model's links; `indices` (M,) of the returns.
-    """
+    """The M returns of one lidar in one sample whose rays meet the model. `points` (M, 3) are in base_link, `hits` (M,
+    3) where their rays, from `origins` (M, 3), meet the model; `distances` (M,) of the points from the plane there,
+    positive in front of it; `normals` (M, 3), against the ray; `incidence` (M,) the cosine between both; `links` (M,)
+    indices of the model's links; `indices` (M,) of the returns."""
 
     points: np.ndarray
     origins: np.ndarray
@@ -126,15 +122,14 @@ class PosedSample:
         """Return a mask (M,) of the matches whose neighbours, beside the ray by the larger of `angle` (rad) and
         `margin` (m), meet the same plane."""
         directions = _unit(matches.hits - matches.origins)
-        across = np.cross(directions, np.where(np.abs(directions[:, 2:]) < 0.9, [[0.0, 0.0, 1.0]], [[1.0, 0.0, 0.0]]))
-        across /= np.linalg.norm(across, axis=1)[:, None]
+        aside = np.where(np.abs(directions[:, 2:]) < 0.9, [[0.0, 0.0, 1.0]], [[1.0, 0.0, 0.0]])
+        across = _unit(np.cross(directions, aside))
         ranges = np.linalg.norm(matches.hits - matches.origins, axis=1)
         slopes = np.maximum(angle, margin / ranges)[:, None]
         keep = np.ones(len(directions), dtype=bool)
         for side_step in (across, -across, (up := np.cross(directions, across)), -up):
             where = np.flatnonzero(keep)
-            beside = directions[where] + slopes[where] * side_step[where]
-            beside /= np.linalg.norm(beside, axis=1)[:, None]
+            beside = _unit(directions[where] + slopes[where] * side_step[where])
             origins = matches.origins[where] + COLLAR * beside
             ahead, _, links, _ = self._view.ahead(origins + beside, origins)
             hits = origins + (1.0 + np.where(np.isfinite(ahead), ahead, 0.0))[:, None] * beside
@@ -204,8 +199,7 @@ class RobotUnknowns:
         self.reading_sizes, self.scale_size = np.ones(len(self.joints)), 1.0
 
     def of_lidar(self, name: str) -> slice:
-        first = 6 * self.lidars.index(name)
-        return slice(first, first + 6)
+        return slice(6 * self.lidars.index(name), 6 * self.lidars.index(name) + 6)
 
     def of_link(self, index: int) -> slice:
         return slice(self.first_link + 6 * index, self.first_link + 6 * index + 6)
@@ -265,18 +259,13 @@ class RobotUnknowns:
         self, lidar: str, sample: PosedSample, matches: Matches
     ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
         """Yield for each link in sight the mask of its matches, the columns (C,) of the unknowns, and the jacobian (N,
-        C) of the distances.
-
-        The distance of a return from the plane of the surface on its ray is linear in all twists. The arms of the
-        rotations are those of the hits: the noise of the returns would correlate with the distances and bias the
-        rotations.
-        """
+        C) of the distances from the planes, which are linear in all twists. The arms of the rotations are those of the
+        hits: the noise of the returns would correlate with the distances and bias the rotations."""
         pose = sample.sample
         for index in np.unique(matches.links):
             link, chosen = self.links[index], matches.links == index
-            normals = matches.normals[chosen]
             # Of the returns, in base_link; the surface's has the opposite sign.
-            of_lidar = by_twist(matches.hits[chosen], normals)
+            of_lidar = by_twist(matches.hits[chosen], matches.normals[chosen])
             surface = sample.base_from_link[link] @ from_xyz_rpy(self.centres[link])
             columns = [columns_of(self.of_lidar(lidar)), columns_of(self.of_mesh(index))]
             parts = [of_lidar, -of_lidar @ adjoint(surface)]
@@ -293,8 +282,7 @@ class RobotUnknowns:
             yield chosen, np.concatenate(columns), np.hstack(parts)
 
     def residuals(self, lidar: str, sample: PosedSample, matches: Matches, expected: np.ndarray) -> np.ndarray:
-        """Return the residuals (M,) of the distances with the twists `expected` (n,) of links, for the rejection of
-        outliers."""
+        """Return the residuals (M,) of the distances with the twists `expected` (n,) of links."""
         residuals = np.array(matches.distances)
         if np.any(expected):
             for chosen, columns, jacobian in self.rows(lidar, sample, matches):
@@ -349,8 +337,7 @@ class CloudReader:
 
     def __init__(self, sensor: Sensor | None, clouds: Sequence[np.ndarray], noise: float | None = None):
         """`clouds` are all to be converted; `noise` (m) is the unit of `relative_noise`, by default the sensor's."""
-        self._grid = None
-        self._relative_noise = None if sensor is None else sensor.relative_noise
+        self._grid, self._relative_noise = None, None if sensor is None else sensor.relative_noise
         self._times = 1.0 if sensor is None or not noise else sensor.range_noise / noise
         if sensor is not None and all(cloud.shape[1] > RING for cloud in clouds):
             self.model = sensor.error_model()
@@ -360,9 +347,8 @@ class CloudReader:
             self._channel = np.zeros(len(self._grid.elevations), dtype=np.int64)
             self._channel[rows] = np.arange(len(rows))
             self.model = model_of_rows(sensor, self._grid.elevations[rows])
-        for first in clouds[:1]:
-            seen = self.returns(first)
-            self.model = replace(self.model, scan_begin=scan_begin(seen.rotor, seen.channel))
+        for first in map(self.returns, clouds[:1]):
+            self.model = replace(self.model, scan_begin=scan_begin(first.rotor, first.channel))
 
     def _row(self, points: np.ndarray) -> np.ndarray:
         ranges = np.maximum(np.linalg.norm(points, axis=1), 1e-6)

@@ -18,14 +18,11 @@ FARTHEST, FARTHEST_ANGLE = 0.06, np.deg2rad(6.0)  # m, rad: the largest distance
 
 @dataclass(frozen=True)
 class MountSample:
-    """The returns in one arm pose.
-
-    `clouds` (N, 3), or (N, 5) with ring and intensity, by lidar are in its own frame, of any number of frames;
-    `base_from_link` (4, 4) are the links' poses at the joint values. `joint_motions` has for each joint with an offset
-    the twists (6,), per m or rad, of the links that it moves, `joint_values` its reading (m or rad). `joint_origins`
-    (4, 4) has for each link with a parent the joint's origin in base_link, before its motion; `ancestors` the links
-    between it and base_link, whose joint origins' errors move it as well.
-    """
+    """The returns in one arm pose. `clouds` (N, 3), or (N, 5) with ring and intensity, by lidar are in its own frame,
+    of any number of frames; `base_from_link` (4, 4) are the links' poses at the joint values. `joint_motions` has for
+    each joint with an offset the twists (6,), per m or rad, of the links that it moves, `joint_values` its reading (m
+    or rad). `joint_origins` (4, 4) has for each link with a parent the joint's origin in base_link, before its motion;
+    `ancestors` the links between it and base_link, whose joint origins' errors move it as well."""
 
     name: str
     clouds: Mapping[str, np.ndarray]
@@ -131,9 +128,8 @@ class StoredMounts:
 
 @dataclass(frozen=True)
 class MountsResult(StoredMounts, Checked):
-    """Estimated extrinsics; `information` (k, k) is that of all unknowns, links and joints included. `units` are
-    the parameters (k,) of the lidars' errors, `scalar_covariance` (14 n, 14 n) that of their scalars, `directions` are
-    by lidar."""
+    """Estimated extrinsics; `information` (k, k) is that of all unknowns, links and joints included. `units` are the
+    lidars' errors (k,), `scalar_covariance` (14 n, 14 n) that of their scalars, `directions` are by lidar."""
 
     rmse: float
     num_points: int

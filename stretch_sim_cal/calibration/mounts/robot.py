@@ -14,17 +14,10 @@ from typing import Any
 import numpy as np
 
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile
+from stretch_sim_cal.calibration.mounts import residuals
 from stretch_sim_cal.calibration.mounts.file import MOUNTS, floor_with_left_at, stored_mounts
 from stretch_sim_cal.calibration.mounts.findings import left_off
 from stretch_sim_cal.calibration.mounts.method import SEEN, calibrate_mounts, residuals_of
-from stretch_sim_cal.calibration.mounts.residuals import (
-    REACH,
-    LidarRays,
-    PosedSample,
-    RobotUnknowns,
-    noise_weights,
-    posed,
-)
 from stretch_sim_cal.calibration.mounts.result import MountSample, MountSettings, MountsResult, Residuals, at_lidar
 from stretch_sim_cal.calibration.observations import Observations, known_alignment
 from stretch_sim_cal.calibration.results import LidarPoses
@@ -66,9 +59,8 @@ def mount_settings(
             raise InputError(f"{name}: is {value:g}; expected a number up to {high:g}")
     profile = profile or stretch_profile()
     linear = {joint.command for joint in profile.joints if joint.linear}
-    tight = {
-        joint: max(1e-3 * link_mm if joint in linear else np.radians(link_deg), 1e-5) for joint in profile.offset_joints
-    }
+    sizes = {joint: 1e-3 * link_mm if joint in linear else np.radians(link_deg) for joint in profile.offset_joints}
+    tight = {joint: max(size, 1e-5) for joint, size in sizes.items()}
     return MountSettings(
         range_noise=range_noise, link_position=1e-3 * link_mm, link_angle=float(np.radians(link_deg)),
         joint_offsets=tuple(profile.offset_joints),
@@ -85,9 +77,8 @@ class MountedRobot:
         self._base = self.profile.base_frame
         lidars = lidar_links(model, self.profile)
         if self._base not in model.links:
-            raise InputError(
-                f"robot '{model.name}': has no {self._base}; the description of a {self.profile.name} is needed"
-            )
+            needed = f"the description of a {self.profile.name} is needed"
+            raise InputError(f"robot '{model.name}': has no {self._base}; {needed}")
         self.model = model
         surfaces = robot_surfaces(model, self.profile)
         self.surfaces = {link: surface for link, surface in surfaces.items() if len(surface.faces)}
@@ -143,9 +134,8 @@ class MountedRobot:
     ) -> dict[str, np.ndarray]:
         """Return the twists (6,) of the links that a commanded joint moves, per m or rad of it."""
         steps = self.profile.joint_positions(self.model, {joint: DERIVATIVE_STEP})
-        there = self._base_from(
-            dict(positions) | {name: positions.get(name, 0.0) + step for name, step in steps.items()}
-        )
+        moved = {name: positions.get(name, 0.0) + step for name, step in steps.items()}
+        there = self._base_from(dict(positions) | moved)
         twists = {link: log(there[link] @ inverse(pose)) / DERIVATIVE_STEP for link, pose in here.items()}
         return {link: twist for link, twist in twists.items() if np.abs(twist).max() > 1e-6}
 
@@ -164,10 +154,8 @@ def samples_of(dataset: Any, robot: MountedRobot, offsets: Sequence[str]) -> lis
     for sample in dataset.samples:
         clouds = {name: sample.cloud(name) for name in robot.nominal if name in (*SIDES, *further)}
         if any(cloud is None for cloud in clouds.values()) or not sample.joints:
-            raise InputError(
-                f"{sample.name}: has no raw clouds of {', '.join(clouds)} with joint values; collect it with "
-                "ros_calibrate_lidar_mounts or ros_collect_body_shape_data"
-            )
+            remedy = "collect it with ros_calibrate_lidar_mounts or ros_collect_body_shape_data"
+            raise InputError(f"{sample.name}: has no raw clouds of {', '.join(clouds)} with joint values; {remedy}")
         usable = {name: _finite(cloud)[:, : 5 if cloud.shape[1] >= 5 else 3] for name, cloud in clouds.items()}
         samples.append(robot.sample(sample.name, sample.joints, usable, offsets))
     return samples
@@ -202,13 +190,11 @@ def residuals_at(
     """Return the distances of a dataset's returns from the model with the lidars at poses (4, 4) by name, without the
     lidars' errors if they are `known`."""
     samples = samples_of(dataset, robot, ())
-    if known is not None and known.by_ring:
-        samples = [
-            replace(sample, clouds={name: known.corrected(name, cloud) for name, cloud in sample.clouds.items()})
-            for sample in samples
-        ]
+    for number, sample in enumerate(samples if known is not None and known.by_ring else ()):
+        corrected = {name: known.corrected(name, cloud) for name, cloud in sample.clouds.items()}
+        samples[number] = replace(sample, clouds=corrected)
     seen = {name: pose for name, pose in poses.items() if name in samples[0].clouds}
-    return residuals_of(posed(samples, robot.surfaces), seen, SEEN * MountSettings().range_noise)
+    return residuals_of(residuals.posed(samples, robot.surfaces), seen, SEEN * MountSettings().range_noise)
 
 
 @dataclass(frozen=True)
@@ -222,21 +208,20 @@ class Chosen:
 
 
 def pose_information(
-    surfaces: Mapping[str, Surface], pose: MountSample, nominal: Mapping[str, np.ndarray],
-    settings: MountSettings,
-) -> np.ndarray:  # fmt: skip
+    surfaces: Mapping[str, Surface], pose: MountSample, nominal: Mapping[str, np.ndarray], settings: MountSettings
+) -> np.ndarray:
     """Return the information (n, n) of `FRAMES` frames of the lidars in a pose."""
-    unknowns = RobotUnknowns(surfaces, settings, nominal, 1)
-    model = PosedSample(pose, surfaces, {}, 0)
+    unknowns = residuals.RobotUnknowns(surfaces, settings, nominal, 1)
+    model = residuals.PosedSample(pose, surfaces, {}, 0)
     elevations = np.linspace(LOWEST, HIGHEST, ELEVATIONS)
     grid = np.meshgrid(elevations, np.arange(AZIMUTHS) * 2 * np.pi / AZIMUTHS)
-    rays = LidarRays(directions(*(angles.ravel() for angles in grid)))  # fewer than a lidar's
-    information = np.zeros((unknowns.size, unknowns.size))
-    readings = np.arange(unknowns.first_reading, unknowns.size)
-    information[readings, readings] = 1.0 / unknowns.variances()[readings]
+    rays = residuals.LidarRays(directions(*(angles.ravel() for angles in grid)))  # fewer than a lidar's
+    priors = np.zeros(unknowns.size)
+    priors[unknowns.first_reading :] = 1.0 / unknowns.variances()[unknowns.first_reading :]
+    information = np.diag(priors)
     for name, pose in nominal.items():
-        hits = model.match(rays, pose, REACH, GRAZING)
-        weights = noise_weights(hits, settings.range_noise) * (FRAMES * RAYS / len(rays))
+        hits = model.match(rays, pose, residuals.REACH, GRAZING)
+        weights = residuals.noise_weights(hits, settings.range_noise) * (FRAMES * RAYS / len(rays))
         for chosen, columns, jacobian in unknowns.rows(name, model, hits):
             information[np.ix_(columns, columns)] += jacobian.T @ (weights[chosen, None] * jacobian)
     return unknowns.readings_marginalised(information)
@@ -245,13 +230,11 @@ def pose_information(
 def worst_deviation(information: np.ndarray, nominal: Mapping[str, np.ndarray], settings: MountSettings) -> float:
     """Return the largest standard deviation of any lidar along any axis, in units of the settings' bounds."""
     covariance = np.linalg.inv(information)
-    bounds = np.array([settings.max_std_translation] * 3 + [settings.max_std_rotation] * 3)
-    worst = []
-    for index, pose in enumerate(nominal.values()):
-        part = slice(6 * index, 6 * index + 6)
-        about_lidar = at_lidar(covariance[part, part], pose)
-        worst.append(float(np.sqrt(np.linalg.eigvalsh(about_lidar / np.outer(bounds, bounds))[-1])))
-    return max(worst)
+    bounds = np.repeat([settings.max_std_translation, settings.max_std_rotation], 3)
+    about_lidars = [
+        at_lidar(covariance[6 * index :, 6 * index :][:6, :6], pose) for index, pose in enumerate(nominal.values())
+    ]
+    return max(float(np.sqrt(np.linalg.eigvalsh(each / np.outer(bounds, bounds))[-1])) for each in about_lidars)
 
 
 def best_next(
@@ -259,10 +242,10 @@ def best_next(
     poses: Mapping[str, np.ndarray], settings: MountSettings,
 ) -> Chosen | None:  # fmt: skip
     """Return the candidate with the largest gain for a calibration with `information` (n, n); None without any."""
-    by_pose = {
-        pose.name: worst_deviation(information + pose_information(surfaces, pose, poses, settings), poses, settings)
-        for pose in candidates
-    }
+    by_pose = {}
+    for pose in candidates:
+        together = information + pose_information(surfaces, pose, poses, settings)
+        by_pose[pose.name] = worst_deviation(together, poses, settings)
     if not by_pose:
         return None
     best = min(by_pose, key=by_pose.__getitem__)
@@ -280,9 +263,7 @@ def calibrated_joints(
 ) -> list[JointOrigin]:
     """Return the description's joints with their calibrated origins, as far as the file has them: of the lidars by its
     extrinsics, without these of the left one as described and of the others by its alignment; and of base_footprint.
-
-    Raises `InputError` if a lidar is on no fixed joint, or the description has none for a floor without extrinsics.
-    """
+    Raises `InputError` if a lidar is on no fixed joint, or the description has none for a floor without extrinsics."""
     profile = profile or stretch_profile()
     mounts, by_mounts, joints = stored_mounts(calibration), {}, []
     footprint, base = calibration.footprint_from_base, base_origin(model, profile)
@@ -303,14 +284,11 @@ def calibrated_joints(
     if footprint is None or (base is None and mounts is not None):
         return joints
     if base is None:
-        raise InputError(
-            f"robot '{model.name}' has no fixed joint between {profile.footprint_frame} and {profile.base_frame}; the "
-            "floor cannot be stored in it"
-        )
-    joint = replace(base, parent_from_child=footprint)
+        missing = f"fixed joint between {profile.footprint_frame} and {profile.base_frame}"
+        raise InputError(f"robot '{model.name}' has no {missing}; the floor cannot be stored in it")
     if model.joints[base.name].child == base.parent:
-        joint = JointOrigin(base.name, base.child, base.parent, inverse(footprint))
-    return [*joints, joint]
+        return [*joints, JointOrigin(base.name, base.child, base.parent, inverse(footprint))]
+    return [*joints, replace(base, parent_from_child=footprint)]
 
 
 def base_origin(model: RobotModel, profile: RobotProfile) -> JointOrigin | None:
@@ -346,11 +324,8 @@ def lidar_links(model: RobotModel, profile: RobotProfile) -> dict[str, str]:
 
 
 class LeftMountCheck:
-    """The left-extrinsics check of an alignment run, by its first clouds.
-
-    The alignment does not determine the lidars' poses in base_link, and an error of the left one's moves floor and body
-    with it. The returns of a few clouds from the robot in one arm pose determine it to about 0.4 deg.
-    """
+    """The left-extrinsics check of an alignment run, which does not determine the lidars' poses in base_link, by its
+    first clouds: their returns from the robot in one arm pose determine the left one's to about 0.4 deg."""
 
     def __init__(self, sensor: Sensors = None, profile: RobotProfile | None = None) -> None:
         self._sensor = sensor
@@ -366,10 +341,8 @@ class LeftMountCheck:
         self, result: LidarPoses, description: str | None, joints: Mapping[str, float], file: CalibrationFile
     ) -> tuple[LidarPoses, str]:
         """Return `result`, with a warning if the left lidar is off, and why that could not be checked, or "".
-
         `description` is the text of the robot's URDF, `joints` the positions (m, rad) by the names of /joint_states. If
-        `file` has extrinsics, nothing is checked.
-        """
+        `file` has extrinsics, nothing is checked."""
         if not result.accepted or not self._seen or MOUNTS in file.data:
             return result, ""
         known = self._profile.named_positions(joints)
