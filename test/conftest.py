@@ -2,6 +2,7 @@
 
 import gc
 import os
+import signal
 
 import hypothesis
 import pytest
@@ -19,6 +20,9 @@ hypothesis.settings.load_profile("reproducible")
 
 def pytest_configure(config: pytest.Config) -> None:
     gc.disable()
+    # What a shell starts in the background ignores Ctrl-C, and so do the programs that the tests start from there.
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     from stretch_sim_cal.harness.processes import isolated_environment, own_domain
 
     domain = own_domain()
