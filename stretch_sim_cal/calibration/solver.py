@@ -206,8 +206,8 @@ class Solver:
 
         `noise_information` is information about the poses of all lidars but the first by noise alone (see room.py): the
         covariance is corrected for it, but not the information (n, n) that comes from elsewhere, `beside` the blocks
-        with noisy normals. The variances of the lidars' errors stay as they are unless `learn`, and range scales `far`
-        from the sensor files are not considered unless `far`.
+        with noisy normals. The variances of the lidars' errors stay as they are unless `learn`, and range scales and
+        variances `far` from the sensor files are not considered unless `far`.
         """
         information, gradient, fixed = self._with_pose_priors(equations.information, equations.gradient, state)
         basis, kinds = self._basis(fixed)
@@ -240,7 +240,7 @@ class Solver:
             widths[scalars[exceeded]] = (wide[scalars] * times)[exceeded]
             converged = not exceeded.any()
             if kinds and learn:
-                converged &= self._learn_channels(kinds, solution + current, root)
+                converged &= self._learn_channels(kinds, solution + current, root, far)
             if converged:
                 break
         if corrected is not None:
@@ -397,9 +397,10 @@ class Solver:
                 )
         return coordinates
 
-    def _learn_channels(self, kinds: dict, z: np.ndarray, root: np.ndarray) -> bool:
+    def _learn_channels(self, kinds: dict, z: np.ndarray, root: np.ndarray, far: bool) -> bool:
         """Update the covariances of the channels' errors by a solution `z` (k,) with the factor `root` of its
-        information (k, k), a step of expectation maximisation; return whether they have converged."""
+        information (k, k), a step of expectation maximisation, to variances `far` from the sensor files' or not; return
+        whether they have converged."""
         converged, inverse = True, None
         for key, columns in self._columns_by_group(kinds):
             if key[1] in SCALAR_KINDS:
@@ -408,9 +409,10 @@ class Solver:
             roots = inverse[:, columns]
             squares = np.einsum("lm,km->lk", z[columns], z[columns]) + np.einsum("nlm,nkm->lk", roots, roots)
             before, count = self._covariances[key], columns.shape[1]
-            # A variance above that of the sensor file is not limited.
+            # A variance above that of the sensor file is not limited, unless the lidars are still apart: what fits then
+            # by wrong channels would go on to fit.
             values, axes = np.linalg.eigh((squares + PRIOR_CHANNELS * before) / (count + PRIOR_CHANNELS))
-            after = (axes * np.maximum(values, LEAST_DEVIATION**2)) @ axes.T
+            after = (axes * np.clip(values, LEAST_DEVIATION**2, np.inf if far else BEYOND_FILE**2)) @ axes.T
             # The common part, which the data hardly determines, may then be as large as the difference.
             common = after.mean()
             differing = (np.trace(after) / len(after) - common) * len(after) / max(len(after) - 1, 1)

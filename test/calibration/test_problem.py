@@ -276,6 +276,20 @@ def test_noise_information_holds_the_guess_and_does_not_reduce_the_covariance():
     assert deviations[0] == pytest.approx(UNKNOWN, rel=0.01)
 
 
+@pytest.mark.parametrize("far", [False, True])
+def test_channels_beyond_the_sensor_file_are_learnt_once_the_lidars_are_aligned(random, far):
+    """Before that, channels that were wrong by ten times as much as others are would fit to wrong surfaces."""
+    model = ErrorModel(UnitSpread(channel_elevation=0.001), np.linspace(-0.4, 0.4, 40), np.zeros(40))
+    unknowns = Unknowns((model,))
+    nothing = State((np.eye(4),), (np.zeros(model.size),))
+    solver, seen = Solver(unknowns, Priors(nothing, [])), NormalEquations.empty(unknowns.size)
+    columns = unknowns.units[0].start + np.arange(model.size)[model.of_kind("channel_elevation")]
+    seen.information[columns, columns], seen.gradient[columns] = 1e4**2.0, 0.01 * random.normal(size=40) * 1e4**2.0
+    for _ in range(4):
+        (deviations,) = solver.solve(seen, nothing, far=far).relative_deviations
+    assert deviations["channel_elevation"] > 5.0 if far else deviations["channel_elevation"] <= 2.0
+
+
 def test_channels_spread_is_learnt_from_how_far_they_differ(random):
     model = ErrorModel(UnitSpread(channel_range=0.01), np.linspace(-0.4, 0.4, 40), np.zeros(40))
     unknowns = Unknowns((model, model))
