@@ -78,6 +78,7 @@ class NodeContext:
     arguments: argparse.Namespace
     outcome: dict[str, Any] = field(default_factory=dict)
     _signals: _Signals = field(default_factory=_Signals)
+    began: float = field(default_factory=time.monotonic)  # s: since then this node discovers others
 
     @property
     def log(self):
@@ -116,6 +117,22 @@ class NodeContext:
             if watchdog is not None:
                 watchdog.tick()
         return True
+
+    def answer(self, client: Any, request: Any, timeout: float) -> Any:
+        """Return a service's answer to `request`, or None after `timeout` s of wall time. It is asked every second: a
+        server that has not discovered this node yet answers into the void."""
+        asked: list[Any] = []
+        began = time.monotonic()
+
+        def answered() -> bool:
+            if time.monotonic() >= began + len(asked):
+                asked.append(client.call_async(request))
+            return any(answer.done() for answer in asked)
+
+        self.spin_until(answered, timeout)
+        for answer in asked:
+            client.remove_pending_request(answer)
+        return next((answer.result() for answer in asked if answer.done()), None)
 
     @contextlib.contextmanager
     def signals_held(self) -> Iterator[None]:

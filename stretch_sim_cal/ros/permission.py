@@ -64,21 +64,11 @@ def _driver_and_mode(context: NodeContext, action: str) -> tuple[str | None, str
         return None, None
     name = driver()
     client = context.node.create_client(GetParameters, f"{name}/get_parameters")
-    asked: list[Any] = []
-
-    def answered() -> bool:  # asked every second: a driver that has not discovered this node yet answers nobody
-        if time.monotonic() >= began + len(asked):
-            asked.append(client.call_async(GetParameters.Request(names=["mode"])))
-        return any(answer.done() for answer in asked)
-
     try:
         if not context.spin_until(client.service_is_ready, timeout=ANSWER):
             return name, None
-        began = time.monotonic()
-        if not context.spin_until(answered, timeout=ANSWER):
-            return name, None
-        values = next(answer for answer in asked if answer.done()).result().values
-        return name, values[0].string_value or None if values else None
+        answer = context.answer(client, GetParameters.Request(names=["mode"]), ANSWER)
+        return name, answer.values[0].string_value or None if answer and answer.values else None
     finally:
         context.node.destroy_client(client)
 

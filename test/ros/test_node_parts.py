@@ -8,8 +8,11 @@ from types import SimpleNamespace
 import pytest
 import rclpy
 from control_msgs.action import FollowJointTrajectory
+from node_process import PATIENCE
 from rclpy.action import ActionServer
 from rclpy.executors import SingleThreadedExecutor
+from rclpy.service import Service
+from std_srvs.srv import Trigger
 
 from stretch_sim_cal.cli import main
 from stretch_sim_cal.errors import InputError, RunFailure
@@ -91,6 +94,19 @@ def test_a_node_that_ends_takes_its_actions_off_the_network(ros):
     leave(executor, node)
     ros.until(lambda: offered(0))
     assert server is not None  # not collected as garbage until here
+
+
+def test_a_service_whose_first_answer_is_lost_is_asked_again(ros, monkeypatch):
+    lost = []
+    send = Service.send_response
+    monkeypatch.setattr(Service, "send_response", lambda *given: send(*given) if lost else lost.append(given))
+    context = ros.context
+    context.executor.add_node(ros.drivers)
+    ros.drivers.create_service(Trigger, "/in_use", lambda _asked, answer: answer)
+    client = context.node.create_client(Trigger, "/in_use")
+    ros.until(client.service_is_ready)
+    assert context.answer(client, Trigger.Request(), PATIENCE) is not None and lost
+    assert context.answer(context.node.create_client(Trigger, "/free"), Trigger.Request(), 0.5) is None
 
 
 def test_simulated_time_waits_for_the_wall_and_lost_time_is_not_caught_up_in_a_burst():
