@@ -18,8 +18,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
-from scipy.special import comb
-from scipy.stats import norm
+from scipy.special import ndtri
 
 from stretch_sim_cal.calibration.finding import Finding, when
 from stretch_sim_cal.calibration.robust import weighted_quantile
@@ -210,7 +209,7 @@ class DirectionCells:
         if new.any():
             self._usual[cell[new]] = ranges[new]
             usual = self._usual[cell]
-        return np.abs(ranges - usual) <= np.minimum(self._jump[cell], MOST_JUMP + MOST_RELATIVE_JUMP * usual)
+        return np.abs(ranges - usual) <= np.minimum(self._jump[cell], _most(usual))
 
     def _open_block(self) -> None:
         if len(self._blocks) == MAX_BLOCKS:
@@ -290,7 +289,7 @@ class DirectionCells:
         block_points = np.moveaxis(moments[1:4] / np.maximum(moments[0], 1.0), 0, -1)
         ranges = np.where(counts > 0, lengths(block_points), np.nan)
         usual = weighted_quantile(np.nan_to_num(ranges), counts, 0.5)
-        foreign = np.abs(np.nan_to_num(ranges) - usual[:, None]) > (MOST_JUMP + MOST_RELATIVE_JUMP * usual)[:, None]
+        foreign = np.abs(np.nan_to_num(ranges) - usual[:, None]) > _most(usual)[:, None]
         kept = np.where(foreign | ~trusted, 0.0, moments[:_REJECTED])
         total = kept.sum(axis=-1)
         mean = (total[1:4] / total[0]).T
@@ -313,12 +312,17 @@ def _noise(row: np.ndarray, azimuths: np.ndarray, ranges: np.ndarray) -> float:
     """Return about the standard deviation (m) of a range, by the small differences along rows: the first ones, since
     even among laths so many neighbours are on one surface, or the second ones, which do not depend on its slope."""
     order = np.lexsort((azimuths, row))
-    least = np.inf
-    for number in (1, 2):
-        steps = np.abs(np.diff(ranges[order], number))[row[order][number:] == row[order][:-number]]
+    row, ranges, least = row[order], ranges[order], np.inf
+    for number, variance in ((1, 2.0), (2, 6.0)):  # of differences, over that of a range
+        steps = np.abs(np.diff(ranges, number))[row[number:] == row[:-number]]
         if len(steps):
-            least = min(least, float(np.quantile(steps, ON_ONE)) / comb(2 * number, number) ** 0.5)
-    return least / float(norm.ppf(0.5 + ON_ONE / 2.0)) if np.isfinite(least) else 0.0
+            least = min(least, float(np.quantile(steps, ON_ONE)) / variance**0.5)
+    return least / float(ndtri(0.5 + ON_ONE / 2.0)) if np.isfinite(least) else 0.0
+
+
+def _most(usual: np.ndarray) -> np.ndarray:
+    """Return by how much (m) ranges differ at most of usual ones (C,), however noisy they are and surfaces slant."""
+    return MOST_JUMP + MOST_RELATIVE_JUMP * usual
 
 
 def _jumps(usual: np.ndarray, noise: float) -> np.ndarray:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.stats import norm
+from scipy.special import ndtri
 
 from stretch_sim_cal.calibration.patches import Fits, Members
 from stretch_sim_cal.calibration.surfaces import Surface
@@ -19,7 +19,7 @@ LOW_QUANTILE, TWO_SURFACES = 0.2, 2.0
 OBVIOUS_STEP = 0.15
 
 
-def chi_square_median(freedom: np.ndarray, deviations: float = 0.0) -> np.ndarray:
+def chi_square_quantile(freedom: np.ndarray, deviations: float = 0.0) -> np.ndarray:
     """Return the median of chi-square divided by its degrees of freedom, or the quantile that is as many standard
     deviations of a normal distribution above it (Wilson-Hilferty)."""
     share = 2.0 / (9.0 * np.asarray(freedom))
@@ -55,10 +55,10 @@ def _along_ray(scatter: np.ndarray, normals: np.ndarray, members: Members) -> np
 def _variance(variances: np.ndarray, freedom: np.ndarray) -> float:
     """Return the variance that cells with these `variances` (K,), of so many degrees of freedom (K,), have in common:
     by their median, or by a low quantile if it is much smaller, since most of the cells see two surfaces then."""
-    variance = float(np.median(variances / chi_square_median(freedom)))
+    variance = float(np.median(variances / chi_square_quantile(freedom)))
     certain = freedom >= 3.0
     if np.count_nonzero(certain) >= _ENOUGH_CELLS:
-        scaled = variances[certain] / chi_square_median(freedom[certain], float(norm.ppf(LOW_QUANTILE)))
+        scaled = variances[certain] / chi_square_quantile(freedom[certain], float(ndtri(LOW_QUANTILE)))
         low = float(np.quantile(scaled, LOW_QUANTILE))
         variance = low if variance > TWO_SURFACES * low else variance
     return variance
@@ -78,7 +78,7 @@ def estimate_noise(surface: Surface, normals: np.ndarray, members: Members, fits
             sigma[lidar] = np.sqrt(_variance(single[repeated], freedom[repeated]))
         elif np.count_nonzero(of_lidar) >= _ENOUGH_CELLS:
             scaled = fits.residuals[of_lidar] ** 2 * counts[of_lidar] / members.cosines[of_lidar] ** 2
-            sigma[lidar] = np.sqrt(np.median(scaled) / chi_square_median(1.0))
+            sigma[lidar] = np.sqrt(np.median(scaled) / chi_square_quantile(1.0))
     sigma = np.maximum(sigma, _MIN_SIGMA)
     variances = (sigma[side] * members.cosines) ** 2 / counts
     # Three parameters were fitted to every patch, which reduces the residuals.
@@ -91,7 +91,7 @@ def _excess(squares: np.ndarray, variances: np.ndarray) -> float:
     if not len(squares):
         return _MIN_ROUGHNESS
     low, high = _MIN_ROUGHNESS, 0.1
-    squares = squares / chi_square_median(1.0)
+    squares = squares / chi_square_quantile(1.0)
     for _ in range(30):
         middle = np.sqrt(low * high)
         if 2 * np.count_nonzero(squares > variances + middle**2) > len(squares):  # the median is larger

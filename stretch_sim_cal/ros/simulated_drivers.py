@@ -134,7 +134,7 @@ class _Driver:
 class LidarDrivers:
     """Publishes the lidars' clouds, of the Stretch on /lidar_points_left and /lidar_points_right. Scans that nobody
     takes are not cast. When discovery ends, and so at which tick somebody begins to listen, depends on the machine's
-    load; what he gets does not. With every new subscription the lidars begin anew, together, as soon as all
+    load; what it gets does not. With every new subscription the lidars begin again, together, as soon as all
     subscriptions are reached: a driver's n-th subscription gets, from its first scan on, the noise (and walking people)
     of ticks n * PER_LISTENER on, whatever tick it is by then. With a recording, which listens from the beginning, they
     are those of the ticks."""
