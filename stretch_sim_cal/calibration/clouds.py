@@ -17,7 +17,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.lib.stride_tricks import sliding_window_view
 from scipy.special import ndtri
 
 from stretch_sim_cal.calibration.finding import Finding, when
@@ -328,9 +327,12 @@ def _most(usual: np.ndarray) -> np.ndarray:
 def _jumps(usual: np.ndarray, noise: float) -> np.ndarray:
     """Return by how much (m) ranges in cells (C,) of usual ranges (C,), NaN if unknown, differ at most: on a surface
     that slants the ranges of four cells in a row rise, or fall, by as much each."""
-    steps = sliding_window_view(np.diff(np.pad(usual, 3, constant_values=np.nan)), 3)
-    slopes = np.nan_to_num(np.maximum(steps.min(axis=1), -steps.max(axis=1))).clip(0.0)
-    return max(LEAST_JUMP, JUMP * noise) + sliding_window_view(slopes, 4).max(axis=1)
+    steps = np.diff(np.pad(usual, 3, constant_values=np.nan))
+    least = np.minimum(np.minimum(steps[:-2], steps[1:-1]), steps[2:])
+    most = np.maximum(np.maximum(steps[:-2], steps[1:-1]), steps[2:])
+    slopes = np.nan_to_num(np.maximum(least, -most)).clip(0.0)
+    slopes = np.maximum(slopes[:-1], slopes[1:])  # of one surface on either side
+    return max(LEAST_JUMP, JUMP * noise) + np.maximum(slopes[:-2], slopes[2:])
 
 
 def _three_wide(chosen: np.ndarray, cell: np.ndarray, row: np.ndarray) -> np.ndarray:
