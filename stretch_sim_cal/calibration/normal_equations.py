@@ -10,8 +10,6 @@ from stretch_sim_cal.geometry.points import group_sums
 
 # The smallest share of a direction's information that is kept: nearly none, so that the pose's prior constrains it.
 LEAST_KEPT = 1e-12
-# So many rows are multiplied at once.
-SUBTRACTED = 2000
 
 
 @dataclass
@@ -88,12 +86,8 @@ class NormalEquations:
 
     def _subtract(self, rows: sparse.csr_array, residuals: np.ndarray) -> None:
         """Subtract the normal equations of rows (K, n) with `residuals` (K,), each of weight 1."""
-        for first in range(0, rows.shape[0], SUBTRACTED):
-            some = rows[first : first + SUBTRACTED].tocsc()
-            columns = np.flatnonzero(np.diff(some.indptr))
-            values = some[:, columns].toarray()
-            self.information[np.ix_(columns, columns)] -= values.T @ values
-            self.gradient[columns] += values.T @ residuals[first : first + SUBTRACTED]
+        self.information -= (rows.T @ rows).toarray()
+        self.gradient += rows.T @ residuals
 
 
 def _products(first: np.ndarray, second: np.ndarray) -> np.ndarray:
