@@ -136,6 +136,8 @@ def assert_calibrated(request: pytest.FixtureRequest, sim: Any) -> Callable:
         floor_mm: float | None = None, floor_deg: float | None = None,
     ) -> None:  # fmt: skip
         __tracebackhide__ = True
+        from stretch_sim_cal.harness.verdict import Quantity
+
         errors = result.errors(sim.truth)
         floor = errors.floor
         rows = [
@@ -148,7 +150,10 @@ def assert_calibrated(request: pytest.FixtureRequest, sim: Any) -> Callable:
             if value is not None:
                 # The fixture record_property warns of pytest's default family of JUnit XML, in which it works.
                 request.node.user_properties.append((f"{label} {unit}".strip(), round(value, 5)))
-        missed = [bound is not None and (value is None or not value <= bound) for _, value, bound, _ in rows]
+        missed = [
+            bound is not None and not Quantity("", label, unit, bound, value).passed
+            for label, value, bound, unit in rows
+        ]
         if result.accepted and not any(missed):
             return
         table = "\n".join(map(_row, rows, missed))
@@ -201,7 +206,7 @@ class ScenarioFile(pytest.File):
 
 
 class ScenarioItem(pytest.Item):
-    """A scenario as a test: it passes if its expectation is met. Errors and tolerances are properties (JUnit XML)."""
+    """A scenario as a test: it passes if its expectation is met. The errors are properties (JUnit XML)."""
 
     def runtest(self) -> None:
         backend = self.config.getoption("--simcal-backend")

@@ -141,7 +141,7 @@ def record(kind: type[Record], value: Any, where: str, /, **given: Any) -> Recor
     data = mapping(value, {key for key, _ in keys.values()}, where)
     read = {name: typed(data[key], type_, f"{where}: {key}") for name, (key, type_) in keys.items() if key in data}
     if missing := [key for name, (key, _) in keys.items() if name in required and name not in read]:
-        raise InputError(f"{where}: {missing[0]}: is missing")
+        raise InputError(f"{where}: {', '.join(missing)}: {'is' if len(missing) == 1 else 'are'} missing")
     return kind(**read, **given)
 
 

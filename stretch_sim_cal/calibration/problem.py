@@ -31,9 +31,9 @@ UNKNOWN = 1.0
 
 @dataclass(frozen=True)
 class State:
-    """An estimate: `base_from_lidar`, the poses (4, 4) of the lidars, the left and the right one first; `units`, the
-    parameters (n,) of their error models; the `floor` in base_link and its `curvature` (xx, xy, yy) in 1/m at
-    base_link's origin."""
+    """An estimate: `base_from_lidar`, the poses (4, 4) of the lidars in base_link (of an alignment, in the first
+    lidar's frame), the left and the right one first; `units`, the parameters (n,) of their error models; the `floor` in
+    base_link and its `curvature` (xx, xy, yy) in 1/m at base_link's origin."""
 
     base_from_lidar: tuple[np.ndarray, ...]
     units: tuple[np.ndarray, ...]

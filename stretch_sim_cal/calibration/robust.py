@@ -8,6 +8,7 @@ import numpy as np
 from scipy import sparse
 
 TUKEY = 4.685  # standard deviations at which Tukey's weights reach 0: 95 % efficient under normal noise
+TUKEY_SEARCH = 3.0  # the same while a pose is searched for, among many outliers
 MAD = 1.4826  # standard deviation of normal noise over its median absolute deviation
 
 

@@ -1,6 +1,8 @@
 """The tolerances of a scenario: one table of what each bounds, how it is shown, and what a run says that exceeds it.
 
-To add one, add a row here, and its quantity's key to what the stage compares (`COMPARISONS` in `verdict.py`).
+To add one, add a row here, and its quantity's key to what the stage compares (`COMPARISONS` in `verdict.py`). How they
+are judged: `Quantity.passed` there; the words for it are `WRONG` below, `Quantity.line` and `run_case` in `ci.py`. The
+limits of a campaign are counted in `campaign/statement.py`.
 """
 
 from collections.abc import Mapping, Sequence

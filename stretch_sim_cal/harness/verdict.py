@@ -42,7 +42,7 @@ SKIPPED_SHOWN = 4
 
 
 @dataclass(frozen=True)
-class Truth:
+class RunTruth:
     """True poses (4, 4) of the lidars by name in the physical base_link, where the description has them, and the true
     floor. A robot with one lidar has its right one where the left one is.
 
@@ -92,12 +92,12 @@ class Truth:
         """From the physical base_link into the true base_footprint of the calibration's base_link."""
         return footprint_from_base(self.floor) @ self.lidar_base_from_base
 
-    def for_calibration(self, file: CalibrationFile) -> "Truth":
+    def for_calibration(self, file: CalibrationFile) -> "RunTruth":
         """Return the truth in the frame in which that calibration is expressed."""
         return replace(self, mounts_known=stored_mounts(file) is not None)
 
 
-def load_truth(path: str | Path) -> Truth:
+def load_truth(path: str | Path) -> RunTruth:
     """Return the truth in a simulator's JSON file. Raises `InputError` for a file that is not one."""
     try:
         data = json.loads(files.read_text(path))
@@ -108,7 +108,7 @@ def load_truth(path: str | Path) -> Truth:
             name = f"{path}: {of.replace('_', ' ')}pose of lidar"
             poses.append({lidar: check_rigid(pose, f"{name} {lidar}") for lidar, pose in given.items()})
         geometry = data.get("lidar_geometry", GEOMETRIES[0])
-        return Truth(*poses, plane, file, robot=data.get("robot"), lidar_geometry=geometry)
+        return RunTruth(*poses, plane, file, robot=data.get("robot"), lidar_geometry=geometry)
     except json.JSONDecodeError as error:
         raise InputError(f"{path}: line {error.lineno} is not valid JSON: {error.msg}") from error
     except (KeyError, TypeError) as error:
@@ -118,7 +118,8 @@ def load_truth(path: str | Path) -> Truth:
 @dataclass(frozen=True)
 class Quantity:
     """One compared quantity: its `key` in `result.json`, the bound on its `error` (None: not reached), the error's
-    standard deviation by the result's covariance, if it has one, and what to say if it is exceeded."""
+    standard deviation by the result's covariance, if it has one, and what to say if it is exceeded. `passed` is the
+    judgement of scenarios, CI, launch tests and `assert_calibrated`."""
 
     key: str
     label: str
@@ -202,7 +203,7 @@ class Verdict:
 
     def as_json(self) -> dict[str, Any]:
         """Return the content of `result.json`; quantities that were not reached are None."""
-        same = ("label", "unit", "error", "tolerance", "passed")
+        same = ("label", "unit", "error", "standard_deviation", "tolerance", "passed")
         quantities = [
             {"key": f"{stage}.{each.key}"} | {name: getattr(each, name) for name in same}
             for stage, verdict in self.stages.items() for each in verdict.quantities
@@ -220,7 +221,7 @@ Compared = dict[str, tuple[float, str, str] | tuple[float, str, str, float]]
 """By a quantity's key: error, estimate, truth, and the error's standard deviation if the result has a covariance."""
 
 
-def judge_stage(stage: str, files: RunFiles, truth: Truth | None, tolerances: dict[str, float]) -> StageVerdict:
+def judge_stage(stage: str, files: RunFiles, truth: RunTruth | None, tolerances: dict[str, float]) -> StageVerdict:
     """Compare the result of a stage with the truth; without one that can be read no quantity has an error."""
     product = files.body_shape_model if stage == "body_shape" else files.calibration
     compared: Compared = {}
@@ -245,7 +246,7 @@ def judge_stage(stage: str, files: RunFiles, truth: Truth | None, tolerances: di
     return StageVerdict(stage, quantities, reason)
 
 
-def _compared_alignment(files: RunFiles, truth: Truth) -> Compared:
+def _compared_alignment(files: RunFiles, truth: RunTruth) -> Compared:
     file = CalibrationFile.load(files.calibration)
     found: Compared = {}
     for name in truth.base_from_lidar:
@@ -273,18 +274,19 @@ def _compared_poses(
 ) -> Compared:
     """Compare poses (4, 4); `covariance` (6, 6) is of the twist xi of true = exp(xi) * estimate."""
     translation, rotation = transform_error(true, estimate)
-    deviations, found = np.zeros(0), {}
+    deviations, found = [], {}
     if covariance is not None:
-        deviations = np.sqrt(np.diag(at_lidar(covariance, estimate)).reshape(2, 3).sum(axis=1))
+        of_xyz, of_turn = np.sqrt(np.diag(at_lidar(covariance, estimate)).reshape(2, 3).sum(axis=1)).tolist()
+        deviations = [1e3 * of_xyz, math.degrees(of_turn)]
         found = {f"{part}nees": _compared_nees(log(true @ inverse(estimate)), covariance, of)}
     return {
-        f"{part}translation_error_mm": (1e3 * translation, _xyz(estimate), _xyz(true), *(1e3 * deviations[:1])),
-        f"{part}rotation_error_deg": (math.degrees(rotation), _rpy(estimate), _rpy(true), *np.degrees(deviations[1:])),
+        f"{part}translation_error_mm": (1e3 * translation, _xyz(estimate), _xyz(true), *deviations[:1]),
+        f"{part}rotation_error_deg": (math.degrees(rotation), _rpy(estimate), _rpy(true), *deviations[1:]),
         **found,
     }
 
 
-def _compared_floor(files: RunFiles, truth: Truth) -> Compared:
+def _compared_floor(files: RunFiles, truth: RunTruth) -> Compared:
     """Compare height along the normal at base_link's origin, and tilt."""
     file = CalibrationFile.load(files.calibration)
     if file.floor_plane is None:
@@ -295,7 +297,7 @@ def _compared_floor(files: RunFiles, truth: Truth) -> Compared:
     tilts = [_tilts(plane.normal) for plane in (estimate, true)]
     if (covariance := _covariance(file, FOOTPRINT)) is None:
         return {"height_error_mm": (1e3 * height, *offsets), "tilt_error_deg": (math.degrees(tilt), *tilts)}
-    off, *turned = np.sqrt(np.diag(covariance))
+    off, *turned = np.sqrt(np.diag(covariance)).tolist()
     return {
         "height_error_mm": (1e3 * height, *offsets, 1e3 * off),
         "tilt_error_deg": (math.degrees(tilt), *tilts, math.degrees(math.hypot(*turned))),
@@ -303,7 +305,7 @@ def _compared_floor(files: RunFiles, truth: Truth) -> Compared:
     }
 
 
-def _compared_mounts(files: RunFiles, truth: Truth) -> Compared:
+def _compared_mounts(files: RunFiles, truth: RunTruth) -> Compared:
     file = CalibrationFile.load(files.calibration)
     mounts = stored_mounts(file)
     if mounts is None:
@@ -320,7 +322,7 @@ def _compared_mounts(files: RunFiles, truth: Truth) -> Compared:
     return found
 
 
-def _compared_drive(files: RunFiles, truth: Truth) -> Compared:
+def _compared_drive(files: RunFiles, truth: RunTruth) -> Compared:
     """Compare the lidars with each other, the floor, and each lidar's x, y and yaw against the wheels."""
     wheels = stored_wheels(CalibrationFile.load(files.calibration))
     if wheels is None:
@@ -347,7 +349,7 @@ def _compared_drive(files: RunFiles, truth: Truth) -> Compared:
     return found
 
 
-def _compared_body_shape(files: RunFiles, truth: Truth) -> Compared:
+def _compared_body_shape(files: RunFiles, truth: RunTruth) -> Compared:
     """Compare a fitted body shape with the true outline at the joint values of every sample.
 
     Protrusion is how far the true outline reaches outside the shape. The excess area ratio is the largest of the fitted
@@ -410,7 +412,7 @@ def outline_of(surfaces: Iterable[Surface]) -> np.ndarray:
     return convex_hull(np.concatenate([between_heights(each.triangles, LOWEST, HIGHEST) for each in surfaces]))
 
 
-def posed_outlines(files: RunFiles, truth: Truth) -> list[dict]:
+def posed_outlines(files: RunFiles, truth: RunTruth) -> list[dict]:
     """Return for every sample of a run `parts`, a text for each joint's value, its true outline `truth` (K, 2), returns
     `points` (N, 2), fitted shape `fitted`, its boundary `shape` (M, 2) and `protrusion` in m, in the base_footprint of
     the run's calibration."""

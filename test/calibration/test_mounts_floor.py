@@ -18,7 +18,7 @@ from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.planes import Plane, footprint_from_base
 from stretch_sim_cal.geometry.transforms import exp, from_xyz_rpy, inverse, log
 from stretch_sim_cal.harness.processes import RunFiles
-from stretch_sim_cal.harness.verdict import Truth, judge_stage
+from stretch_sim_cal.harness.verdict import RunTruth, judge_stage
 from stretch_sim_cal.recording.frame_tree import FrameTree
 from stretch_sim_cal.robot.description import parse_urdf
 from stretch_sim_cal.robot.kinematics import link_transform
@@ -33,7 +33,7 @@ TRUE_FLOOR = Plane.from_coefficients([0.005, -0.007, 1.0], 0.031)
 SEEN_FLOOR = TRUE_FLOOR.moved(DESCRIBED @ inverse(TRUE_LEFT))  # through a lidar that is taken to be as described
 FLOOR_COVARIANCE = np.diag([1e-5**2, 1e-5**2, 1e-5**2])
 MOUNT_COVARIANCE = np.diag([3e-4**2] * 3 + [2e-4**2] * 3)
-TRUTH = Truth(
+TRUTH = RunTruth(
     *({"left": left, "right": left @ LEFT_FROM_RIGHT} for left in (TRUE_LEFT, DESCRIBED)), TRUE_FLOOR, None
 )  # fmt: skip
 TOLERANCES = {"height_mm": 1.0, "tilt_deg": 0.05}

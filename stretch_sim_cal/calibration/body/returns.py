@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.spatial import cKDTree
 
-from stretch_sim_cal.calibration.robust import robust_equations
+from stretch_sim_cal.calibration.robust import TUKEY_SEARCH, robust_equations
 from stretch_sim_cal.geometry.points import convex_hull, downsampled, group_medians, voxel_keys
 from stretch_sim_cal.geometry.rays import RayTarget
 from stretch_sim_cal.geometry.transforms import apply, by_twist, exp, from_xyz_rpy, inverse
@@ -195,7 +195,6 @@ COARSE, FINE = 500, 4000  # points of each pose until it converges, and in the l
 CANDIDATES = 5 * FINE  # points of each pose from which these are taken
 MIN_POINTS = 200
 OWN_HEAD = 0.2  # m: nearer returns are of the collar around a lidar, which moves with it
-TUKEY = 3.0  # residuals beyond this many sigma have no weight
 GRAZING = 0.25  # cosine of incidence, below which a return has little information and noise moves it to other surfaces
 WEAKEST = 1e-3  # of the strongest direction's information; there is no step along weaker ones
 
@@ -237,7 +236,7 @@ def register_returns(
         residuals, jacobian = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
         if len(residuals) < MIN_POINTS:
             return None
-        information, gradient, _ = robust_equations(jacobian, -residuals, 0.5, TUKEY)
+        information, gradient, _ = robust_equations(jacobian, -residuals, 0.5, TUKEY_SEARCH)
         strengths, axes = np.linalg.eigh(information)  # no step along directions that the surfaces do not constrain
         shares = np.where(strengths > WEAKEST * strengths[-1], 1 / np.maximum(strengths, 1e-300), 0.0)
         step = axes @ (shares * (axes.T @ gradient))

@@ -41,7 +41,7 @@ from stretch_sim_cal.calibration.normal_equations import NormalEquations, column
 from stretch_sim_cal.calibration.observability import directions
 from stretch_sim_cal.calibration.observations import Observations
 from stretch_sim_cal.calibration.problem import Priors, State
-from stretch_sim_cal.calibration.robust import TUKEY, robust_deviation, robust_equations, tukey_weights
+from stretch_sim_cal.calibration.robust import TUKEY, TUKEY_SEARCH, robust_deviation, robust_equations, tukey_weights
 from stretch_sim_cal.calibration.solver import Marginalised, Solver, scalar_numbers
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.points import downsampled, group_medians, voxel_keys
@@ -52,7 +52,6 @@ from stretch_sim_cal.sensor.unit import INCIDENCE, Returns
 
 GATES = (0.14, 0.14, 0.11, 0.09, 0.07, 0.055, 0.045, 0.04, 0.035, 0.035)  # m, of the distance along the ray, by step
 SEARCH_GRAZING = 0.25
-SEARCH_TUKEY = 3.0
 START_ANGLE = np.deg2rad(1.8)
 WEAK_POSITION, WEAK_ANGLE = 0.03, np.deg2rad(3.0)  # prior of one step, for directions that are not determined
 
@@ -124,7 +123,7 @@ def _descend(seen: Seen, poses: Poses, alignment: Observations | None, settings:
             matches = [sample.match(rays, pose, gate, SEARCH_GRAZING) for of, sample, rays in seen if of == name]
             jacobian, distances = (np.concatenate(parts) for parts in zip(*map(Matches.rows, matches), strict=True))
             if len(distances):
-                equations = robust_equations(jacobian, distances, settings.range_noise / 2, SEARCH_TUKEY)
+                equations = robust_equations(jacobian, distances, settings.range_noise / 2, TUKEY_SEARCH)
                 information[part, part], gradient[part] = equations[:2]
             weak = np.diag([WEAK_POSITION**-2] * 3 + [WEAK_ANGLE**-2] * 3)
             about = about_origin(pose)
