@@ -324,9 +324,9 @@ def narrow_overlap(
 def little_support(
     blocks: Sequence[RoomBlock], covariance: np.ndarray, settings: AlignmentSettings, lidar: int = 1
 ) -> list[Finding]:
-    """Return the base axes along or about which too few surfaces determine a lidar's pose to reject an outlier: without
-    the `OUTVOTED` most informative ones, or all at the place of one person, the standard deviation would exceed its
-    bound. `covariance` is that of all lidars but the first."""
+    """Return the base axes along or about which too few surfaces determine a lidar's pose to reject an outlier: the
+    `OUTVOTED` most informative ones, or all at the place of one person, have most of the information, and without them
+    the standard deviation would exceed its bound. `covariance` is that of all lidars but the first."""
     to_base = np.eye(3) if settings.base_from_left is None else settings.base_from_left[:3, :3]
     frame = "lidar" if settings.base_from_left is None else "base"
     findings = []
@@ -343,7 +343,7 @@ def little_support(
                 of_few, of_all, of_squares = block.support(moved, OUTVOTED)
                 lost, total, squares = max(lost, of_few), total + of_all, squares + of_squares
             left = 1.0 - lost / max(total, 1e-300)
-            if left <= 1e-9 or direction @ moved > left * bound**2:
+            if left <= 1e-9 or (left < 0.5 and direction @ moved > left * bound**2):
                 number = total**2 / max(squares, 1e-300)
                 sentence = f"only {number:.0f} small surfaces determine {verb} {frame} {'xyz'[axis]}"
                 findings.append(Finding("little_support", sentence, MORE_SURFACES))

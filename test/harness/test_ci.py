@@ -124,8 +124,8 @@ def test_run_writes_them_after_every_scenario_and_annotates_in_a_job_of_github(j
     out, err = capsys.readouterr()
     results = json.loads(out)
     assert results[1]["quantities"][0] == {
-        "key": "alignment.translation_error_mm", "label": "lidars: translation", "unit": "mm", "error": 2.0, "standard_deviation": None,
-        "tolerance": 1.0, "passed": False,
+        "key": "alignment.translation_error_mm", "label": "lidars: translation", "unit": "mm", "error": 2.0,
+        "standard_deviation": None, "tolerance": 1.0, "passed": False,
     }  # fmt: skip
     assert err.count("::error title=scenarios%3A furnished_room_sparse_2::") == 1 and err.count("::error") == 1
     assert page.read_text() == "before\n" + files["summary"].read_text()
