@@ -19,11 +19,9 @@ from stretch_sim_cal.ros.watchdog import Patience
 
 ARRIVED_WITHIN = (0.005, 0.03)  # of its target: a joint that moves in m, and any other (rad)
 PATIENCE = 5.0  # s beyond what a move needs at its speed, before the joint counts as stuck
-# s of wall time: for an answer of the driver, and for its confirmation of a stop; from a node's start until it knows
-# the services on the network (what is lost on a busy one is sent again after 3 s, and after another 3), and in which
-# whoever moves the arm answers that it does.
-ANSWER, STOPPING = 30.0, 3.0
-DISCOVERED, ANSWERED = 7.0, 5.0
+# s of wall time: for an answer of the driver, for its confirmation of a stop, and in which whoever moves the arm
+# answers that it does.
+ANSWER, STOPPING, ANSWERED = 30.0, 3.0, 5.0
 REMEMBERED = 500  # messages, for clouds that were scanned a little earlier: 10 s at the robot's 50 Hz
 
 
@@ -134,8 +132,7 @@ class ArmMotion:
     def _refuse_two(self) -> None:
         """Raise `InputError` if somebody answers that the arm is in use: one that was killed does not, though the
         network remembers it for a while."""
-        left = max(self._context.began + DISCOVERED - time.monotonic(), 1.0)
-        if not self._context.spin_until(self._asked.service_is_ready, timeout=left):
+        if not self._context.discovers(self._asked.service_is_ready):
             return
         if self._context.answer(self._asked, self._asked.srv_type.Request(), ANSWERED) is not None:
             raise InputError("another calibration is moving the arm; wait for it, or end it")

@@ -115,6 +115,7 @@ def drive(
         arguments, f"The robot is going to drive, and its body moves up to {plan.reach:.1f} m from its present place, "
         f"{plan.further:.1f} m if longer paths are needed. Is the floor around it clear, and the arm stowed?",
     )  # fmt: skip
+    motion.refuse_two()
     ending = driven.follow(course, begin, motion, body, directory)
     say(f"the drive ends after {_counted(ending, plan)} {ending.why}")
     say(f"the drive is recorded in {directory}")

@@ -26,6 +26,9 @@ DISCOVERY_VARIABLE = "ROS_AUTOMATIC_DISCOVERY_RANGE"
 # Of a node's log lines, if the user sets no other: ROS's own has seconds since 1970.
 LOG_FORMAT = "[{severity}] [{date_time_with_ms}] [{name}]: {message}"
 STEP = 0.1  # s
+# s of wall time from a node's start until it knows the others: what is lost on a busy network is sent again after 3 s,
+# and after another 3.
+DISCOVERED = 7.0
 
 
 class _Ended(KeyboardInterrupt):
@@ -117,6 +120,11 @@ class NodeContext:
             if watchdog is not None:
                 watchdog.tick()
         return True
+
+    def discovers(self, condition: Callable[[], Any]) -> bool:
+        """Run callbacks until `condition`, of other nodes on the network, holds (True), or until these are known and
+        for at least a second (False)."""
+        return self.spin_until(condition, max(self.began + DISCOVERED - time.monotonic(), 1.0))
 
     def answer(self, client: Any, request: Any, timeout: float) -> Any:
         """Return a service's answer to `request`, or None after `timeout` s of wall time. It is asked every second: a

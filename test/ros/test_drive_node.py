@@ -7,7 +7,8 @@ from unittest import mock
 
 import numpy as np
 import pytest
-from node_process import PATIENCE, SIMULATED_TIME, obstacle
+from geometry_msgs.msg import TwistStamped
+from node_process import PATIENCE, SIMULATED_TIME, node_in, obstacle
 from rclpy.node import Node
 from robot_client import simulated_robot
 
@@ -20,6 +21,7 @@ from stretch_sim_cal.harness.tolerances import defaults_of
 from stretch_sim_cal.harness.verdict import judge_stage, load_truth
 from stretch_sim_cal.ros import base_motion
 from stretch_sim_cal.ros.base_motion import BaseMotion
+from stretch_sim_cal.ros.node_commands import DRIVE
 from stretch_sim_cal.ros.simulated_drivers import LidarDrivers
 
 AMR = ("--robot", "two_lidar_amr", "--sensor", "os0_32_sparse")
@@ -161,6 +163,22 @@ def test_what_keeps_it_from_driving_is_said_in_one_line(amr):
     with visitor(amr, 0.9):
         amr.calibrate("narrow", "--yes").assert_failed(1, "no room to turn")
     assert not amr.folder("narrow").exists()
+
+
+def test_a_robot_that_another_calibration_drives_is_left_alone(amr, monkeypatch):
+    before, wait = amr.place(), BaseMotion.wait_for_driver
+    with node_in(amr.graph.domain, DRIVE.node_name) as (other, _):
+
+        def begin():
+            return other.create_publisher(TwistStamped, "/cmd_vel", 1)
+
+        # The other one begins only after this one has looked for it.
+        monkeypatch.setattr(BaseMotion, "wait_for_driver", lambda motion: (wait(motion), begin()))
+        amr.calibrate("late", "--yes").assert_failed(2, "another calibration is driving")
+        monkeypatch.setattr(BaseMotion, "wait_for_driver", wait)
+        amr.calibrate("second", "--yes").assert_failed(2, "another calibration is driving")
+    np.testing.assert_array_equal(amr.place(), before)
+    assert not amr.commands and not amr.folder("second").exists()
 
 
 def test_clouds_with_one_time_for_all_points_do_not_let_it_scan_on_the_move(amr, monkeypatch):
