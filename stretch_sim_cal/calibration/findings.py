@@ -163,21 +163,18 @@ def _scalars_of(numbers: Mapping[str, float], name: str, sensor: Sensor) -> Iter
 
 
 class _ScanMotion(NamedTuple):
-    """How the frame of a lidar's clouds seems to move in every scan: `motion` and `deviations` (6,) in m and rad."""
+    """How the frame of a lidar's clouds seems to move in every scan: `motion` (6,) in m and rad, and how many standard
+    deviations (of six values) it is."""
 
     name: str
     motion: np.ndarray
-    deviations: np.ndarray
+    sigmas: float
 
     @property
     def sizes(self) -> np.ndarray:
         """How far (2,) it moves and turns, m and rad; 0 if the data leaves that in doubt."""
-        sure = np.linalg.norm(self.motion / np.maximum(self.deviations, 1e-9)) > SCAN_MOTION_SURE
-        return sure * np.array([np.linalg.norm(self.motion[:3]), np.linalg.norm(self.motion[3:])])
-
-    def beside(self, other: "_ScanMotion") -> "_ScanMotion":
-        """Return how it moves against another one."""
-        return _ScanMotion(self.name, self.motion - other.motion, np.hypot(self.deviations, other.deviations))
+        sizes = np.linalg.norm(self.motion.reshape(2, 3), axis=1)
+        return sizes if self.sigmas > SCAN_MOTION_SURE else np.zeros(2)
 
     @property
     def sentence(self) -> str:
@@ -191,20 +188,30 @@ def _scan_motions(numbers: Mapping[str, float], names: Sequence[str]) -> Iterato
     for name in names:
         keys = [f"{each}_{name}" for each in SCAN_MOTION]
         if all(key in numbers for key in keys):
-            yield _ScanMotion(name, *(np.array([numbers[key + end] for key in keys]) for end in ("", "_std")))
+            motion, deviations = (np.array([numbers[key + end] for key in keys]) for end in ("", "_std"))
+            yield _ScanMotion(name, motion, float(np.linalg.norm(motion / np.maximum(deviations, 1e-9))))
 
 
-def impossible_scan_motions(numbers: Mapping[str, float], names: Sequence[str]) -> list[Finding]:
+def impossible_scan_motions(motions: np.ndarray, covariance: np.ndarray, names: Sequence[str]) -> list[Finding]:
     """Return which lidars' clouds seem to move otherwise in every scan than those of another one, by more than of a
-    robot that stands; `numbers` as of `unit_warnings`. What all have in common may be of their kind, and cancels."""
+    robot that stands; `motions` (n, 6) in m and rad with their joint `covariance` (6 n, 6 n). What all have in common
+    may be of their kind, and cancels: the differences are far better known than each by itself."""
+
+    def beside(other: int, own: int) -> _ScanMotion:
+        change = np.kron(np.eye(len(names))[own] - np.eye(len(names))[other], np.eye(6))
+        apart = change @ motions.ravel()
+        information = np.linalg.pinv(change @ covariance @ change.T, rcond=1e-12, hermitian=True)
+        return _ScanMotion(names[own], apart, float(np.sqrt(apart @ information @ apart)))
+
     return [
         Finding(
-            "impossible_scan_motion", f"{apart.sentence} against the {other.name} lidar's: more than those of a robot "
-            "that stands, so another fault may be its cause", "check both lidars' ranges and angles (a sector behind "
-            "glass or a cover), and record clouds that are not deskewed of a robot at rest",
+            "impossible_scan_motion",
+            f"{apart.sentence} against the {names[other]} lidar's: more than those of a robot that stands, so another "
+            "fault may be its cause", "check both lidars' ranges and angles (a sector behind glass or a cover), and "
+            "record clouds that are not deskewed of a robot at rest",
         )
-        for other, own in itertools.combinations(_scan_motions(numbers, names), 2)
-        if np.any((apart := own.beside(other)).sizes > SCAN_MOTION_IMPOSSIBLE)
+        for other, own in itertools.combinations(range(len(names)), 2)
+        if np.any((apart := beside(other, own)).sizes > SCAN_MOTION_IMPOSSIBLE)
     ]  # fmt: skip
 
 

@@ -310,7 +310,8 @@ class ErrorModel:
             error = error + wander_shapes(returns.rotor) @ values[self.of_wander]
         distances = (returns.ranges - error) / (1.0 + values[SCALE])
         for _ in range(3):  # the near-range error is a function of the true distance
-            near = values[NEAR] * np.exp(-distances / self.spread.near_length)
+            # Bounded: an error larger than the range itself would grow without limit.
+            near = values[NEAR] * np.exp(np.minimum(-distances / self.spread.near_length, 10.0))
             distances = (returns.ranges - error - near) / (1.0 + values[SCALE])
         return distances
 

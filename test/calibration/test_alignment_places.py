@@ -68,6 +68,11 @@ def test_a_place_that_cannot_be_used_is_named(scene, seen):
         together([seen[0], [(left, right)]], scene.initial, scene.settings)
 
 
+def test_the_same_recording_given_twice_is_told(scene, seen):
+    with pytest.raises(InputError, match="standing place 2: all of its clouds have been given before"):
+        together([seen[0], seen[0]], scene.initial, scene.settings)
+
+
 def test_a_place_that_was_kept_counts_as_one_that_was_just_seen(scene, seen, both, tmp_path):
     kept, path = PlaneAlignment(scene.initial, scene.settings), tmp_path / "kept.npz"
     for left, right in seen[0]:

@@ -297,6 +297,17 @@ def test_rotor_angles_that_no_encoder_gives_are_refused_unless_lidars_that_stand
     assert [name for name in SIDES if any(name in each for each in found)] == named
 
 
+@pytest.mark.parametrize("correlation, told", [(0.0, False), (0.9, True)])
+def test_motions_in_every_scan_are_compared_by_their_joint_covariance(correlation, told):
+    """Of two lidars whose clouds move 15 mm differently, each of which is known to 4 mm only."""
+    motions = np.zeros((2, 6))
+    motions[1, 0] = 0.015
+    covariance = np.kron([[1.0, correlation], [correlation, 1.0]], np.diag([0.004**2] * 3 + [0.001**2] * 3))
+    found = findings.impossible_scan_motions(motions, covariance, SIDES)
+    assert codes(found) == ["impossible_scan_motion"] * told
+    assert all("the right lidar's clouds seem to move by 15.0 mm" in finding for finding in found)
+
+
 @pytest.mark.parametrize("grids", [1, 2])
 @pytest.mark.parametrize("patches, deviation, base_from_left, axis", [
     (3, 0.0006, None, None), (400, 0.0001, None, None), (2, 0.0007, None, "lidar x"),

@@ -113,3 +113,12 @@ def test_units_are_drawn_from_the_prior(scene):
     assert np.abs(elevations.std() / SPREAD.channel_elevation - 1.0) < 0.1
     assert np.abs(azimuths.mean(axis=1)).max() < 1e-9, "the channels' mean azimuth is part of the lidar's pose"
     assert not drawn[:, [CENTRE_SHARE, FIRING_SHARE]].any()
+
+
+def test_errors_larger_than_a_range_leave_points_finite():
+    """As when wrong surfaces are fitted by such errors."""
+    model = ErrorModel(SPREAD, np.zeros(1), np.zeros(1))
+    values = np.zeros(model.size)
+    values[SCALARS.index("range_offset")], values[SCALARS.index("near_range")] = 3.0, 5.0
+    returns = model.returns(np.array([[0.2, 0.0, 0.0], [5.0, 0.0, 0.0]]), np.zeros(2, dtype=int))
+    assert np.isfinite(model.corrected(returns, 1.0, values)).all()

@@ -140,7 +140,13 @@ class RoomAlignment:
         return after_turning(lidars, estimate, solver, self._settings.base_from_left)
 
     def aligned(self) -> LidarPoses:
-        """Return the lidars' poses in the first one's frame. Raises `InputError` if one gave no return at all."""
+        """Return the lidars' poses in the first one's frame. Raises `InputError` if one gave no return at all, or if
+        all clouds of a standing place are those of earlier ones."""
+        for number, place in enumerate(self._places[1:], start=2):
+            if any(self._intake.repeated) and not any(cells.num_frames for cells in place):
+                raise InputError(
+                    f"standing place {number}: all of its clouds have been given before; give each recording once"
+                )
         places = Lidar.of_places(self._places, self._names)
         ties = coarse_ties([lidar.surface for lidar in places[0]], self._initial, self._settings, self._names)
         while True:
@@ -422,14 +428,15 @@ class Evidence:
         """Return the errors that no lidar of its kind has, and motions in every scan of no robot that stands, if the
         poses depend on them: an error that all lidars have alike may be the best fit to something near one of them, and
         cancels between them. If what they leave is larger than noise, too, they are the wrong explanation."""
-        values, units = self.blocks[0].state.units, self.unknowns.units
-        moving = findings.impossible_scan_motions(self.numbers, self.names)
-        if moving:
-            columns = np.concatenate([self.unknowns.scan_motion_columns(lidar) for lidar in range(len(units))])
-            models = self.unknowns.models
-            motions = [own[model.of_scan_motion] for own, model in zip(values, models, strict=True)]
-            if not self._move_poses(columns, np.concatenate(motions)):
-                moving = []
+        if self.coarse_covariance is not None:
+            return []
+        values, units, models = self.blocks[0].state.units, self.unknowns.units, self.unknowns.models
+        columns = np.concatenate([self.unknowns.scan_motion_columns(lidar) for lidar in range(len(units))])
+        motions = np.array([own[model.of_scan_motion] for own, model in zip(values, models, strict=True)])
+        of_motions = self.solution.covariance[np.ix_(columns, columns)]
+        moving = findings.impossible_scan_motions(motions, of_motions, self.names)
+        if moving and not self._move_poses(columns, motions.ravel()):
+            moving = []
         fits = self.scale < POOR_FIT
         found = findings.impossible_units(self.numbers, self.sensors, self.names, fits)
         columns = [units[lidar].start + SCALARS.index(scalar) for lidar, scalar in found]
