@@ -323,6 +323,12 @@ def write_yaml(path: str | Path, data: dict[str, Any]) -> None:
     write_text(path, yaml_text(data))
 
 
+def check_not_read(option: str, out: str | Path, *inputs: str | Path | None) -> None:
+    """Raise `InputError` if the file that an option names to be written is one of those that are read."""
+    if any(given is not None and os.path.realpath(out) == os.path.realpath(given) for given in inputs):
+        raise InputError(f"{option} {out}: is read by this command, and would be lost; give another file")
+
+
 def backups_of(path: str | Path) -> list[Path]:
     """Return the backups of `path`, oldest first: a stack, which `keep_backup` adds to and `rollback` takes from. Those
     of a symbolic link are beside its target."""

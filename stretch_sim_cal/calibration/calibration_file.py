@@ -165,6 +165,10 @@ class CalibrationFile:
         plane, footprint = floor_of(data, footprint, path, contradictions)
         known = (key for key in (*lidars, FOOTPRINT, FOOTPRINT_ALIAS, FLOOR) if key in data)
         entries = {key: entry_of(data[key], key, path) for key in known}
+        for key in entries if VERSION_KEY in data else ():
+            # The published tool's entries have no covariance, and end with the time.
+            if "timestamp" not in data[key] or ("covariance" in data[key] and "convention" not in data[key]):
+                raise InputError(f"{path}: {key}: the file is cut off in it; restore the file, or calibrate again")
         wheels = poses_of(data, WHEELS, path)[0] if WHEELS in data else {}
         if wheels:
             check_convention(data[WHEELS].get("convention"), [WHEELS_CONVENTION], f"{path}: {WHEELS}")

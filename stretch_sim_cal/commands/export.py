@@ -53,6 +53,8 @@ def run(args: argparse.Namespace) -> int:
     if args.rollback:
         return _roll_back(args)
     path = args.file or calibration_file.default_path()
+    if args.out:
+        files.check_not_read("--out", args.out, path, args.model)
     calibration = CalibrationFile.load(path)
     found = problems(calibration)
     if found:

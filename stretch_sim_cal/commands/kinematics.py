@@ -40,6 +40,12 @@ def joint_values(model, words: list[str]) -> dict[str, object]:
     A position beyond its limits is used, with a note on stderr. Raises `InputError` for other text."""
     commanded = {name: _number(name, text) for name, text in assignments(words, "--joint").items()}
     positions = stretch_profile().joint_positions(model, commanded)
+    for word in words:
+        name = word.partition("=")[0]
+        sliding = [each for each in stretch_profile().joint_positions(model, {name: commanded[name]})
+                   if model.checked_joint(each).type == "prismatic"]  # fmt: skip
+        if sliding and word.endswith("deg"):
+            raise InputError(f"--joint {word}: {sliding[0]} slides; give its position in m")
     for name, value in positions.items():
         limit = model.checked_joint(name).limit
         if limit is not None and not isinstance(value, list) and (value < limit.lower or value > limit.upper):

@@ -39,6 +39,8 @@ def simulation_setup(options: Any) -> SimulationSetup:
     if options.scenario:
         path = files.find_shared("scenarios", options.scenario, ".yaml")
         source = str(path)
+        if options.truth:
+            files.check_not_read("--truth", options.truth, path)
         mapping = files.read_yaml(path).get("simulation") or {}
         if not isinstance(mapping, dict):
             raise InputError(f"{path}: simulation: expected a mapping")

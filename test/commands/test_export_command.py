@@ -49,6 +49,15 @@ def test_a_whole_description_is_written_with_calibrated_joints_in_lines(calibrat
     assert max(line.count("<joint ") + line.count("<link ") for line in lines) == 1
 
 
+def test_what_is_read_is_not_written_over(calibration, tmp_path):
+    model = tmp_path / "robot.urdf"
+    export(calibration, "--as", "urdf", "--out", model)
+    for given, out in ((("xacro",), calibration), (("urdf", "--model", model), model)):
+        before = out.read_bytes()
+        assert "is read by this command" in export(calibration, "--as", *given, "--out", out, code=2)
+        assert out.read_bytes() == before
+
+
 def test_the_printed_joints_are_urdf(calibration):
     root = ElementTree.fromstring(f"<robot>{export(calibration, '--as', 'urdf')}</robot>")
     joints = {joint.get("name"): joint for joint in root.findall("joint")}

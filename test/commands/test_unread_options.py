@@ -84,6 +84,7 @@ def folder(tmp_path, monkeypatch):
         ("fk stretch4 --frame head_link --joint lift_joint", "NAME=VALUE"),
         ("fk stretch4 --frame head_link --joint lift_joint=up", "'up' is not a number"),
         ("fk stretch4 --frame head_link --joint lift_joint=nan", "not finite"),
+        ("fk stretch4 --frame head_link --joint lift_joint=30deg", "lift_joint slides; give its position in m"),
         ("fk stretch4 --frame head_link --root '1 2'", "x y z roll pitch yaw or x y angle"),
         ("fk stretch4 --frame head_link --root '1 2 nan'", "finite numbers"),
         ("fk stretch4 --frame head_link --root '1 2 3' --relative-to base_link", "relative to another link"),
