@@ -35,6 +35,7 @@ Edit = Callable[[Case, Random], bool | None]
 Clouds = Iterator[tuple[np.ndarray, int]]  # copies, and the numbers of their frames
 Edited = Iterator[np.ndarray]
 EDITS: dict[str, Edit] = {}
+WALL = 0.06  # m from its plane are still of a wall
 MIRRORS = (np.diag([-1.0, 1.0, 1.0]), np.diag([1.0, -1.0, 1.0]), np.diag([1.0, 1.0, -1.0]), np.eye(3)[[1, 0, 2]])
 
 
@@ -640,3 +641,35 @@ def another_sensor(case: Case, random: Random) -> None:
 
 # As rotor angles that are wrong, if they jump back at +-180 deg, wherever scans begin.
 of_clouds("azimuths that jump at 180 deg")(partial(encoder, shares=lambda cloud: azimuths_of(cloud) / (2.0 * np.pi)))
+
+
+@of_case("a wall elsewhere for one lidar")
+def wall_elsewhere(case: Case, random: Random) -> None:
+    """A flat surface 4 to 40 mm nearer or further: a curtain, a whiteboard, a pane that one lidar sees through."""
+    (side,), by = one_side(random), random.uniform(0.004, 0.04) * random.choice((-1.0, 1.0))
+    points = np.concatenate([coordinates(cloud)[::7] for cloud in case.clouds[side]]).astype(float)
+    flat = np.inf
+    for point in points[random.integers(len(points), size=200)]:
+        near = points[np.linalg.norm(points - point, axis=1) < 0.5]
+        if len(near) < 20:
+            continue
+        values, axes = np.linalg.eigh(np.cov(near.T))
+        on_it = np.abs((points - near.mean(axis=0)) @ axes[:, 0]) < WALL / 2.0
+        # As upright as a wall, with a twentieth of the view or more.
+        if values[0] < flat and values[1] > 0.01 and abs(axes[2, 0]) < 0.3 and on_it.mean() > 0.05:
+            flat, middle, normal = values[0], near.mean(axis=0), axes[:, 0]
+    if np.isfinite(flat):
+
+        def moved(cloud: np.ndarray, _: int) -> np.ndarray:
+            points = coordinates(cloud).astype(float)
+            on_it = np.abs((points - middle) @ normal) < WALL
+            return placed(cloud, points + by * on_it[:, None] * normal)
+
+        case.change((side,), moved)
+
+
+@of_clouds("coordinates cut to steps of 1 to 10 mm")
+def cut_coordinates(random: Random, clouds: Clouds) -> Edited:
+    """Towards zero, as by a conversion to whole numbers."""
+    step = random.uniform(0.001, 0.01)
+    return (placed(cloud, np.trunc(coordinates(cloud) / step) * step) for cloud, _ in clouds)

@@ -8,8 +8,10 @@ import faults
 import numpy as np
 import pytest
 from alignment_scenes import FOUR_SIGMA, FRAMES, REAL, drawn_scene
+from edits import EDITS
 from stage import Stage, judged
 
+import stretch_sim_cal as cal
 from stretch_sim_cal.calibration.alignment.second_opinion import SecondOpinion, second_opinion
 from stretch_sim_cal.calibration.clouds import DirectionCells, FrameIntake
 from stretch_sim_cal.calibration.consistency import seen_by_another
@@ -232,6 +234,14 @@ def test_clouds_deskewed_by_a_motion_that_was_none_are_right_and_named(scene, si
     assert code in {each.code for each in [*found.warnings, *found.refusals]} and found.accepted == accepted
     off = log(scene.truth @ inverse(found.right_to_left))
     assert off @ np.linalg.solve(found.covariance, off) < FOUR_SIGMA
+
+
+@pytest.mark.parametrize("seed", [60006, 60015, 60057])
+def test_a_wall_that_stands_elsewhere_for_one_lidar_does_not_pass_as_ranges_that_wander(seed):
+    case = faults.recorded("stage", seed)
+    EDITS["a wall elsewhere for one lidar"](case, np.random.default_rng(seed))
+    found = cal.calibrate(case.rig, case.clouds["left"], case.clouds["right"], floor=False, accept=faults.ACCEPT)
+    assert "impossible_wander" in {each.code for each in found.findings} and not found.accepted
 
 
 def test_a_sector_that_one_lidar_sees_too_far_away_is_refused_as_such(scene):

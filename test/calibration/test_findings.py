@@ -308,6 +308,14 @@ def test_motions_in_every_scan_are_compared_by_their_joint_covariance(correlatio
     assert all("the right lidar's clouds seem to move by 15.0 mm" in finding for finding in found)
 
 
+def test_ranges_that_wander_as_no_lidars_do_are_named():
+    roots = [np.full(10, 0.0004)] * 2
+    values = [np.zeros(10), np.full(10, 0.0004)]
+    found = findings.impossible_wander(values, roots, SIDES)
+    assert codes(found) == ["impossible_wander"] and "the right lidar's ranges seem to vary" in found[0]
+    assert findings.impossible_wander([each / 2.0 for each in values], roots, SIDES) == []
+
+
 @pytest.mark.parametrize("grids", [1, 2])
 @pytest.mark.parametrize("patches, deviation, base_from_left, axis", [
     (3, 0.0006, None, None), (400, 0.0001, None, None), (2, 0.0007, None, "lidar x"),

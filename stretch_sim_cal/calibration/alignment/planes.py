@@ -41,7 +41,7 @@ from stretch_sim_cal.calibration.problem import State, Unknowns
 from stretch_sim_cal.calibration.results import AlignmentResult, LidarPoses, SeenPair
 from stretch_sim_cal.calibration.room import RoomBlock, remeasured_block, scale_of
 from stretch_sim_cal.calibration.settings import AlignmentSettings
-from stretch_sim_cal.calibration.solver import Solution, Solver, sensor_numbers
+from stretch_sim_cal.calibration.solver import SHARES_OF_SCANS, Solution, Solver, sensor_numbers
 from stretch_sim_cal.calibration.surfaces import Lidar, in_base, mirrored_surface
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.files import write_atomic
@@ -425,9 +425,10 @@ class Evidence:
         return findings.differing_ranges(float(first - second), float(np.sqrt(max(variance, 0.0))), float(allowed))
 
     def impossible_units(self) -> list[Finding]:
-        """Return the errors that no lidar of its kind has, and motions in every scan of no robot that stands, if the
-        poses depend on them: an error that all lidars have alike may be the best fit to something near one of them, and
-        cancels between them. If what they leave is larger than noise, too, they are the wrong explanation."""
+        """Return the errors that no lidar of its kind has, motions in every scan of no robot that stands, and ranges
+        that wander as no lidar's do, if the poses depend on them: an error that all lidars have alike may be the best
+        fit to something near one of them, and cancels between them. If what they leave is larger than noise, too, they
+        are the wrong explanation."""
         if self.coarse_covariance is not None:
             return []
         values, units, models = self.blocks[0].state.units, self.unknowns.units, self.unknowns.models
@@ -437,19 +438,26 @@ class Evidence:
         moving = findings.impossible_scan_motions(motions, of_motions, self.names)
         if moving and not self._move_poses(columns, motions.ravel()):
             moving = []
+        columns = np.concatenate([self.unknowns.wander_columns(lidar) for lidar in range(len(units))])
+        wander = [own[model.of_wander] for own, model in zip(values, models, strict=True)]
+        most = SHARES_OF_SCANS["wander"][0].max()
+        largest = [most * model.scan_roots()["wander"][model.of_wander].diagonal() for model in models]
+        wandering = findings.impossible_wander(wander, largest, self.names)
+        if wandering and self._move_poses(columns, np.concatenate(wander), 2.0):
+            moving += wandering
         fits = self.scale < POOR_FIT
         found = findings.impossible_units(self.numbers, self.sensors, self.names, fits)
         columns = [units[lidar].start + SCALARS.index(scalar) for lidar, scalar in found]
         errors = np.array([values[lidar][SCALARS.index(scalar)] for lidar, scalar in found])
         return moving + (list(found.values()) if found and (not fits or self._move_poses(columns, errors)) else [])
 
-    def _move_poses(self, columns: Sequence[int], errors: np.ndarray) -> bool:
+    def _move_poses(self, columns: Sequence[int], errors: np.ndarray, times: float = 1.0) -> bool:
         """Return whether the poses would change by more than their uncertainty if `errors` (k,) in these columns were
-        known to be 0."""
+        known to be 0: by its square, so many `times`."""
         covariance, free = self.solution.covariance, self.unknowns.free_poses
         of_errors = np.linalg.pinv(covariance[np.ix_(columns, columns)], rcond=1e-12, hermitian=True)
         shift = covariance[np.ix_(free, columns)] @ of_errors @ errors
-        return bool(shift @ np.linalg.solve(self.covariance, shift) >= len(shift))
+        return bool(shift @ np.linalg.solve(self.covariance, shift) >= times * len(shift))
 
     def near(self, pair: Pair) -> bool:
         """Return whether the estimate of two lidars is near the description."""
