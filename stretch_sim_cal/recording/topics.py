@@ -199,12 +199,20 @@ class RecordedSets:
             if given == self._limit:
                 return
         if not given:
-            miss, called = self.counts.closest_miss, "pair" if len(self._names) < 3 else "set"
-            why = "the clouds are empty" if miss is None else f"their stamps are never closer than {miss / 1e6:.0f} ms"
-            raise InputError(
-                f"{self.path}: no {called} of clouds within {1e3 * self._bound:.0f} ms: {why}; "
-                "raise --max-time-difference if the lidars' clocks are known to differ"
-            )
+            counts, called = self.counts, "pair" if len(self._names) < 3 else "set"
+            back = counts.out_of_order + counts.restarts
+            if counts.sets:
+                why = f"in each of {counts.sets} a cloud has no returns; look at its lidar and driver, and record again"
+            elif back or counts.closest_miss is None:
+                why = (
+                    f"{back} stamps are before those of earlier clouds; record again, with a clock that is not set back"
+                )
+            else:
+                why = (
+                    f"their stamps are never closer than {counts.closest_miss / 1e6:.0f} ms; "
+                    "raise --max-time-difference if the lidars' clocks are known to differ"
+                )
+            raise InputError(f"{self.path}: no {called} of clouds within {1e3 * self._bound:.0f} ms: {why}")
 
     def messages(self) -> Iterator[CloudSet]:
         """Yield all sets of messages by lidar, with their stamps in ns, in order."""

@@ -69,7 +69,7 @@ def test_a_place_that_cannot_be_used_is_named(scene, seen):
 
 
 def test_the_same_recording_given_twice_is_told(scene, seen):
-    with pytest.raises(InputError, match="standing place 2: all of its clouds have been given before"):
+    with pytest.raises(InputError, match="all of standing place 2 have been given before"):
         together([seen[0], seen[0]], scene.initial, scene.settings)
 
 

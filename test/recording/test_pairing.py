@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import SIDES
 from stretch_sim_cal.recording.pairing import MILLISECOND, StampMatching
 from stretch_sim_cal.recording.topics import RecordedSets
@@ -116,3 +117,30 @@ def test_a_recording_of_one_lidar_has_pairs_without_a_right_cloud():
     found = list(pairs)
     assert [left[0, 0] for left, _ in found] == [0, 1, 2] and all(right.shape == (0, 5) for _, right in found)
     assert pairs.total == 3 and not said
+
+
+@pytest.mark.parametrize(
+    ("later", "returns", "why"),
+    [
+        (lambda second: 0, 0, "in each of 3 a cloud has no returns"),
+        (lambda second: 20 - 2 * second, 4, "2 stamps are before those of earlier clouds"),
+        (lambda second: 20, 4, "never closer than 18000 ms; raise --max-time-difference"),
+    ],
+)
+def test_why_there_is_no_pair_is_told(later, returns, why):
+    """The right lidar's stamps are `later` by so many s."""
+
+    class TwoLidars(OneLidar):
+        def require(self, topic, kind):
+            pass
+
+        def messages(self, topics):
+            for second in range(3):
+                for name, stamp in (("left", second), ("right", second + later(second))):
+                    header = SimpleNamespace(stamp=SimpleNamespace(sec=stamp, nanosec=0), frame_id=name)
+                    yield f"/{name}", SimpleNamespace(header=header)
+
+    topics, frames = {name: f"/{name}" for name in SIDES}, {name: name for name in SIDES}
+    pairs = RecordedSets(TwoLidars(), topics, frames, 0.05, 10, print, lambda _: np.zeros((returns, 5)))
+    with pytest.raises(InputError, match=why):
+        list(pairs)

@@ -145,7 +145,7 @@ class RoomAlignment:
         for number, place in enumerate(self._places[1:], start=2):
             if any(self._intake.repeated) and not any(cells.num_frames for cells in place):
                 raise InputError(
-                    f"standing place {number}: all of its clouds have been given before; give each recording once"
+                    f"clouds: all of standing place {number} have been given before; give each recording once"
                 )
         places = Lidar.of_places(self._places, self._names)
         ties = coarse_ties([lidar.surface for lidar in places[0]], self._initial, self._settings, self._names)
