@@ -204,7 +204,7 @@ def impossible_scan_motions(motions: np.ndarray, covariance: np.ndarray, names: 
         change = np.kron(np.eye(len(names))[own] - np.eye(len(names))[other], np.eye(6))
         apart = change @ motions.ravel()
         information = np.linalg.pinv(change @ covariance @ change.T, rcond=1e-12, hermitian=True)
-        return _ScanMotion(names[own], apart, float(np.sqrt(apart @ information @ apart)))
+        return _ScanMotion(names[own], apart, float(np.sqrt(max(apart @ information @ apart, 0.0))))
 
     return [
         Finding(
