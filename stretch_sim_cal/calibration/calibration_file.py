@@ -166,8 +166,8 @@ class CalibrationFile:
         known = (key for key in (*lidars, FOOTPRINT, FOOTPRINT_ALIAS, FLOOR) if key in data)
         entries = {key: entry_of(data[key], key, path) for key in known}
         for key in entries if VERSION_KEY in data else ():
-            # The published tool's entries have no covariance, and end with the time.
-            if "timestamp" not in data[key] or ("covariance" in data[key] and "convention" not in data[key]):
+            # Entries of the published tool have no covariance, and those written by hand may end with their data.
+            if "covariance" in data[key] and "convention" not in data[key]:
                 raise InputError(f"{path}: {key}: the file is cut off in it; restore the file, or calibrate again")
         wheels = poses_of(data, WHEELS, path)[0] if WHEELS in data else {}
         if wheels:
