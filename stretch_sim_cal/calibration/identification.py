@@ -19,7 +19,7 @@ import numpy as np
 from scipy.optimize import nnls
 from scipy.spatial import cKDTree
 
-from stretch_sim_cal.calibration.alignment.planes import estimate_jointly
+from stretch_sim_cal.calibration.alignment.joint_estimate import estimate_jointly
 from stretch_sim_cal.calibration.clouds import CELL_WIDTH, Cloud, DirectionCells, FrameIntake
 from stretch_sim_cal.calibration.coarse import coarse_alignment
 from stretch_sim_cal.calibration.consistency import Views, seen_by_another

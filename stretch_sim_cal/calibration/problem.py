@@ -110,10 +110,6 @@ class Unknowns:
         """Return the columns (6,) of a lidar's motion in a scan."""
         return self.units[side].start + np.r_[self.models[side].of_scan_motion]
 
-    def wander_columns(self, side: int) -> np.ndarray:
-        """Return the columns (10,) of how a lidar's ranges wander over azimuth."""
-        return self.units[side].start + np.r_[self.models[side].of_wander]
-
     def moved(self, state: State, change: np.ndarray) -> State:
         """Return a state after a change (n,) of the unknowns."""
         floor = state.floor

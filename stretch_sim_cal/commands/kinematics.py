@@ -41,11 +41,11 @@ def joint_values(model, words: list[str]) -> dict[str, object]:
     commanded = {name: _number(name, text) for name, text in assignments(words, "--joint").items()}
     positions = stretch_profile().joint_positions(model, commanded)
     for word in words:
-        name = word.partition("=")[0]
-        sliding = [each for each in stretch_profile().joint_positions(model, {name: commanded[name]})
-                   if model.checked_joint(each).type == "prismatic"]  # fmt: skip
-        if sliding and word.endswith("deg"):
-            raise InputError(f"--joint {word}: {sliding[0]} slides; give its position in m")
+        if word.endswith("deg"):
+            name = word.partition("=")[0]
+            for moved in stretch_profile().joint_positions(model, {name: commanded[name]}):
+                if model.checked_joint(moved).type == "prismatic":
+                    raise InputError(f"--joint {word}: {moved} slides; give its position in m")
     for name, value in positions.items():
         limit = model.checked_joint(name).limit
         if limit is not None and not isinstance(value, list) and (value < limit.lower or value > limit.upper):

@@ -203,10 +203,13 @@ class RecordedSets:
             back = counts.out_of_order + counts.restarts
             if counts.sets:
                 why = f"in each of {counts.sets} a cloud has no returns; look at its lidar and driver, and record again"
-            elif back or counts.closest_miss is None:
+            elif back:
                 why = (
                     f"{back} stamps are before those of earlier clouds; record again, with a clock that is not set back"
                 )
+            elif counts.closest_miss is None:
+                received = " and ".join(f"{count} {name}" for name, count in counts.received.items())
+                why = f"there are only {received} clouds; record both lidars for longer"
             else:
                 why = (
                     f"their stamps are never closer than {counts.closest_miss / 1e6:.0f} ms; "

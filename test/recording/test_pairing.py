@@ -125,10 +125,11 @@ def test_a_recording_of_one_lidar_has_pairs_without_a_right_cloud():
         (lambda second: 0, 0, "in each of 3 a cloud has no returns"),
         (lambda second: 20 - 2 * second, 4, "2 stamps are before those of earlier clouds"),
         (lambda second: 20, 4, "never closer than 18000 ms; raise --max-time-difference"),
+        (None, 4, "only 3 left and 0 right clouds"),
     ],
 )
 def test_why_there_is_no_pair_is_told(later, returns, why):
-    """The right lidar's stamps are `later` by so many s."""
+    """The right lidar's stamps are `later` by so many s; None: it has no clouds."""
 
     class TwoLidars(OneLidar):
         def require(self, topic, kind):
@@ -136,7 +137,8 @@ def test_why_there_is_no_pair_is_told(later, returns, why):
 
         def messages(self, topics):
             for second in range(3):
-                for name, stamp in (("left", second), ("right", second + later(second))):
+                stamps = {"left": second} | ({"right": second + later(second)} if later else {})
+                for name, stamp in stamps.items():
                     header = SimpleNamespace(stamp=SimpleNamespace(sec=stamp, nanosec=0), frame_id=name)
                     yield f"/{name}", SimpleNamespace(header=header)
 
