@@ -13,6 +13,7 @@ from stretch_sim_cal.errors import InputError, Refused, RunFailure
 from stretch_sim_cal.recording.pairing import stamp_of
 from stretch_sim_cal.recording.stations import SETTLE, STILL, yaw_of
 from stretch_sim_cal.robot.wheeled_base import WheeledBase
+from stretch_sim_cal.ros.node_main import DISCOVERED
 from stretch_sim_cal.ros.subscription import MatchedSubscription
 from stretch_sim_cal.ros.watchdog import Patience, Watchdog
 
@@ -24,7 +25,7 @@ MOVED = np.array([0.003, 0.003, 0.005])  # m, m, rad: a base that moves by less 
 STUCK, RESTLESS = 3.0, 5.0
 ASTRAY = np.array([0.1, np.radians(10.0)])  # m, rad beside the way: it does something else than what was commanded
 HOLD = 0.1  # rad/s by which a heading is corrected on a straight way, at most
-DISCOVERED, STOPPING = 10.0, 3.0  # s of wall time: until the driver is found, and for a stop
+STOPPING = 3.0  # s of wall time for a stop
 TYPES = ("geometry_msgs/msg/Twist", "geometry_msgs/msg/TwistStamped")
 
 
@@ -97,7 +98,7 @@ class BaseMotion:
             kinds.update(info.topic_type for info in node.get_subscriptions_info_by_topic(topic))
             return not kinds.isdisjoint(TYPES)
 
-        if not self._context.spin_until(found, timeout=DISCOVERED):
+        if not self._context.spin_until(found, DISCOVERED):
             there = f"it is subscribed to as {', '.join(sorted(kinds))}" if kinds else "no node subscribes to it"
             raise RunFailure(f"{topic}: {there}; expected {' or '.join(TYPES)}; is the base's driver running?")
         if kinds.issuperset(TYPES):
@@ -109,7 +110,7 @@ class BaseMotion:
             )
         self._stamped = TYPES[1] in kinds
         self._publisher = node.create_publisher(TwistStamped if self._stamped else Twist, topic, 10)
-        if not self._context.spin_until(self._publisher.get_subscription_count, timeout=DISCOVERED):
+        if not self._context.spin_until(self._publisher.get_subscription_count, DISCOVERED):
             raise RunFailure(f"{topic}: its subscriber does not connect; is the base's driver running?")
 
     def refuse_two(self) -> None:

@@ -238,8 +238,7 @@ def _room_watched(context: RobotContext, model: RobotModel, poses: CalibratedPos
     clouds = context.clouds(context.options, watchdog, depth=2, on_set=take)
     timer = context.every(LOOK_EVERY, look)
     try:
-        with watchdog.within(2.0 * BLIND_AFTER):  # nothing moves yet, and a busy network is slow to connect
-            context.spin_until(lambda: len(learned) >= LEARNED_FROM)
+        context.spin_until(lambda: len(learned) >= LEARNED_FROM)
         yield
     finally:  # before the arm is stopped: what is waited for then must not be cut off by another look
         context.node.destroy_timer(timer)

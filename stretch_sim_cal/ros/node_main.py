@@ -26,8 +26,8 @@ DISCOVERY_VARIABLE = "ROS_AUTOMATIC_DISCOVERY_RANGE"
 # Of a node's log lines, if the user sets no other: ROS's own has seconds since 1970.
 LOG_FORMAT = "[{severity}] [{date_time_with_ms}] [{name}]: {message}"
 STEP = 0.1  # s
-# s of wall time from a node's start until it knows the others: what is lost on a busy network is sent again after 3 s,
-# and after another 3.
+# s of wall time until a new node, subscription or publisher knows its counterparts: what is lost on a busy network is
+# sent again after 3 s, and after another 3.
 DISCOVERED = 7.0
 
 
@@ -88,11 +88,12 @@ class NodeContext:
         return self.node.get_logger()
 
     def watchdog(self, timeout: float) -> Watchdog:
-        """Return a watchdog that warns in this node's log, in simulated time if the node runs in it."""
+        """Return a watchdog that warns in this node's log, in simulated time if the node runs in it, and waits for what
+        was never heard until it is discovered."""
         node = self.node
         simulated = node.has_parameter("use_sim_time") and node.get_parameter("use_sim_time").value
         clock = (lambda: 1e-9 * node.get_clock().now().nanoseconds) if simulated else None
-        return Watchdog(timeout, self.log.warning, simulated=clock)
+        return Watchdog(timeout, self.log.warning, simulated=clock, first=DISCOVERED)
 
     def spin_once(self, timeout: float = STEP) -> None:
         """Run at most one callback, waiting up to `timeout` s of wall time for it. An error in it is raised here."""

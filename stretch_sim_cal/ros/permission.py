@@ -1,7 +1,6 @@
 """Whether the robot may move: its driver says so, and the user."""
 
 import sys
-import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,8 +10,7 @@ from stretch_sim_cal.ros.node_main import NodeContext
 from stretch_sim_cal.ros.subscription import node_name
 
 MOVING_MODES = ("position", "navigation")
-# s of wall time for a status topic, which some driver publishes, and for a parameter, and until a publisher is found.
-ANSWER, DISCOVERED = 10.0, 1.0
+ANSWER = 10.0  # s of wall time for a status topic that somebody publishes, and for a parameter
 
 
 def check_can_ask(arguments: Any, what: str) -> None:
@@ -83,15 +81,16 @@ def _flags(context: NodeContext, topics: Sequence[str]) -> dict[str, bool | None
         node.create_subscription(Bool, topic, lambda message, topic=topic: heard.update({topic: message.data}), 1)
         for topic in topics
     ]
-    began = time.monotonic()
 
-    def complete() -> bool:  # or there is nobody, after a second in which a publisher is discovered
-        missing = [topic for topic, value in heard.items() if value is None]
-        late = time.monotonic() > began + DISCOVERED
-        return not missing or late and not any(map(node.get_publishers_info_by_topic, missing))
+    def missing() -> list[str]:
+        return [topic for topic, value in heard.items() if value is None]
+
+    def published() -> list[Any]:
+        return [infos for infos in map(node.get_publishers_info_by_topic, missing()) if infos]
 
     try:
-        context.spin_until(complete, timeout=ANSWER)
+        context.discovers(lambda: len(published()) == len(missing()))
+        context.spin_until(lambda: not published(), timeout=ANSWER)
     finally:
         for subscription in subscriptions:
             node.destroy_subscription(subscription)

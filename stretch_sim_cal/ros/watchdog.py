@@ -24,20 +24,24 @@ class _Watched:
     diagnose: Callable[[], str]
     silent: float = 0.0
     warned: bool = False
+    heard: bool = False
+
+    def resume(self) -> None:
+        self.silent, self.warned = 0.0, False
 
 
 class Watchdog:
     """Counts the seconds that each watched thing has been silent, while the node was listening. A silence is named by
-    what is missing: "no messages on /lidar_points_left". `warn` is called once per silence after `WARN_AFTER` s,
-    `timeout` s of silence (which may be infinite) raise `RunFailure`; both sentences carry what the silence's own
-    `diagnose` finds. `simulated` gives the simulated time in s, if the node runs in it; `now` is the steady clock
-    (replaced in tests)."""
+    what is missing: "no messages on /lidar_points_left". `warn` is called once per silence after `WARN_AFTER` s.
+    `timeout` s of silence (which may be infinite), and at least `first` s of what was never heard, raise `RunFailure`.
+    Both sentences carry what the silence's own `diagnose` finds. `simulated` gives the simulated time in s, if the node
+    runs in it; `now` is the steady clock (replaced in tests)."""
 
     def __init__(
         self, timeout: float, warn: Callable[[str], object], now: Callable[[], float] = time.monotonic,
-        simulated: Callable[[], float] | None = None,
+        simulated: Callable[[], float] | None = None, first: float = 0.0,
     ):  # fmt: skip
-        self.timeout = timeout
+        self.timeout, self._first = timeout, first
         self._warn, self._now, self._simulated = warn, now, simulated
         self._last_tick, self._last_simulated = now(), 0.0 if simulated is None else simulated()
         self._stood = 0.0
@@ -52,13 +56,14 @@ class Watchdog:
 
     def seen(self, name: str) -> None:
         if watched := self._watched.get(name):
-            watched.silent, watched.warned = 0.0, False
+            watched.resume()
+            watched.heard = True
 
     def _resume(self) -> None:
         self._passed(0.0)
         self._last_tick = self._now()
-        for name in self._watched:
-            self.seen(name)
+        for watched in self._watched.values():
+            watched.resume()
 
     @contextlib.contextmanager
     def within(self, timeout: float) -> Iterator[None]:
@@ -78,11 +83,12 @@ class Watchdog:
         self._last_tick = now
         for name, watched in self._watched.items():
             watched.silent += elapsed
-            if watched.silent >= self.timeout:
+            timeout = self.timeout if watched.heard else max(self.timeout, self._first)
+            if watched.silent >= timeout:
                 raise RunFailure(f"{name} for {watched.silent:.0f} s, giving up: {watched.diagnose()}")
-            if watched.silent >= min(WARN_AFTER, self.timeout / 2) and not watched.warned:
+            if watched.silent >= min(WARN_AFTER, timeout / 2) and not watched.warned:
                 watched.warned = True
-                end = "" if math.isinf(self.timeout) else f" (giving up after {self.timeout:.0f} s)"
+                end = "" if math.isinf(timeout) else f" (giving up after {timeout:.0f} s)"
                 self._warn(f"{name} for {watched.silent:.0f} s: {watched.diagnose()}{end}")
 
     def _passed(self, elapsed: float) -> float:

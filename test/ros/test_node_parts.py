@@ -183,9 +183,9 @@ SILENT = "no messages on /a"
 class Watched:
     """A watchdog of the topic /a, with the time (s) that it goes by, and what it says."""
 
-    def __init__(self, timeout: float, simulated=None):
+    def __init__(self, timeout: float, simulated=None, first: float = 0.0):
         self.now, self.said = 0.0, []
-        self.watchdog = Watchdog(timeout, self.said.append, lambda: self.now, simulated)
+        self.watchdog = Watchdog(timeout, self.said.append, lambda: self.now, simulated, first)
         self.watchdog.watch(SILENT, lambda: "no node publishes it")
 
     def listen(self, seconds: float) -> int:
@@ -203,6 +203,19 @@ def test_a_silence_is_said_once_and_ends_in_failure_with_its_cause():
     assert watched.said == [f"{SILENT} for 5 s: no node publishes it (giving up after 60 s)"]
     with pytest.raises(RunFailure, match=f"{SILENT} for 60 s, giving up: no node publishes it"):
         watched.listen(20.0)
+
+
+def test_what_was_never_heard_may_be_silent_until_it_is_discovered():
+    watched = Watched(1.0, first=7.0)
+    with watched.watchdog.within(2.0):
+        watched.listen(1.0)
+    assert watched.listen(6.8) == 1 and watched.said[0].endswith("(giving up after 7 s)")
+    watched.watchdog.seen(SILENT)
+    watched.listen(0.8)
+    with pytest.raises(RunFailure, match="for 1 s"):
+        watched.listen(0.4)
+    with pytest.raises(RunFailure, match="for 7 s"):
+        Watched(1.0, first=7.0).listen(7.2)
 
 
 def test_what_is_heard_or_forgotten_is_not_silent_nor_is_time_spent_computing():
