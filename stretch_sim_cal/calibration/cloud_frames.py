@@ -8,6 +8,9 @@ Rays of an unknown lidar that begin beside the spin axis show a driver that does
 the shift of the clouds' frame along that axis and its rotation about it are unknown. They are the same for lidars of
 one kind: between two with the same orientation they cancel, between two that are turned they do not.
 
+Coordinates that a driver cut to whole multiples of a step, toward zero or down, are off by up to a step, and rounded
+ones look like them.
+
 If a lidar has only a sector of its view in common with others, the error of that sector against the whole is
 unobservable: its rotor's angles may be wrong there, or its clouds may have moved during the scan.
 """
@@ -33,6 +36,8 @@ UPRIGHT = 0.1  # rad: spin axes that are nearer to each other are parallel
 WRONG_ROTOR = float(np.deg2rad(0.15))  # more than the error of rotor angles once a turn by an encoder
 # Standard deviations (m, rad) of a sector's pose against the whole: by the motion of a frame in any part of a scan, by
 # errors of a table of angles, and about the spin axis by errors of rotor angles.
+# Of a frame (m, rad), by a step of 1 m: half of it, at 5 m.
+BY_STEP = np.repeat([0.5, 0.1], 3)
 WRONG_TABLE = float(np.deg2rad(0.03))
 OF_SECTOR = np.hypot(SCAN_MOTION_DEVIATIONS / np.sqrt(12.0), [0.0, 0.0, 0.0, *[WRONG_TABLE] * 3])
 OF_SECTOR[5] = np.hypot(OF_SECTOR[5], WRONG_ROTOR / 3.0)
@@ -54,7 +59,8 @@ def covariance_of_frames(
 ) -> np.ndarray:
     """Return the covariance (6L, 6L) of the twists of lidars at `poses` (4, 4) by the errors of their clouds' frames:
     an unknown shift and turn of unknown lidars whose optical centre is not corrected, an unknown turn of lidars whose
-    channels differ by more than is expected. Lidars with the same kind and size of error share one."""
+    channels differ by more than is expected, and what rounding hides. Lidars with the same kind and size of error share
+    one, but for rounding."""
     errors = [
         (lidar, error)
         for lidar, (sensor, name) in enumerate(zip(sensors, names, strict=True))
@@ -65,16 +71,27 @@ def covariance_of_frames(
         column = 2 * next(first for first, (_, other) in enumerate(errors) if error.is_like(other))
         rows = slice(6 * lidar, 6 * lidar + 6)
         by_lidar[rows, column : column + 2] += adjoint(poses[lidar])[:, ALONG_AND_ABOUT] * error.deviations
-    return by_lidar @ by_lidar.T
+    return by_lidar @ by_lidar.T + _independent(poses, {n: by_step(numbers, name) for n, name in enumerate(names)})
+
+
+def by_step(numbers: Mapping[str, float], name: str) -> np.ndarray:
+    """Return the standard deviations (6,) in m and rad of the frame of a lidar's clouds by its coordinates' step."""
+    return BY_STEP * numbers.get(f"coordinate_step_{name}", 0.0)
 
 
 def covariance_of_sectors(poses: Sequence[np.ndarray], narrow: Sequence[int]) -> np.ndarray:
     """Return the covariance (6L, 6L) of the twists of lidars at `poses` (4, 4) by the errors of the sectors that the
     `narrow` ones, by their numbers, have in common with others."""
+    return _independent(poses, dict.fromkeys(narrow, OF_SECTOR))
+
+
+def _independent(poses: Sequence[np.ndarray], errors: Mapping[int, np.ndarray]) -> np.ndarray:
+    """Return the covariance (6L, 6L) of the twists of lidars at `poses` (4, 4) by independent `errors` (6,) of the
+    frames of some, by their numbers."""
     roots = np.zeros((6 * len(poses), 6 * len(poses)))
-    for lidar in narrow:
+    for lidar, deviations in errors.items():
         rows = slice(6 * lidar, 6 * lidar + 6)
-        roots[rows, rows] = adjoint(poses[lidar]) * OF_SECTOR
+        roots[rows, rows] = adjoint(poses[lidar]) * deviations
     return roots @ roots.T
 
 

@@ -52,6 +52,9 @@ MAX_REJECTED = 0.2
 # Channels of the same sensor are this near (rad) to its table, beyond a distance (m) at which an optical centre that
 # the driver corrects, or does not, moves them by less.
 SAME_TABLE, WITHOUT_PARALLAX = np.deg2rad(0.5), 2.0
+# Coordinates are whole multiples of a step (m) up to the rounding of 32 bits: the shortest that matters, and how many
+# points, and different values, show it.
+LEAST_STEP, STEP_ROUNDING, STEP_POINTS, STEP_VALUES = 5e-4, 1e-5, 5000, 100
 # So many runs of so many distances from return to return are compared, which rounding changes by less than this (m). If
 # more than a share of one lidar's runs are in another's cloud, that contains its returns.
 RUNS, RUN, SAME_STEP, SAME_SHARE = 200, 8, 2e-5, 0.2
@@ -146,6 +149,7 @@ class DirectionCells:
         self.num_frames = 0
         # The rotor's azimuth (rad) at which scans begin.
         self._scan_begin = -np.pi
+        self._step = 0.0
 
     @classmethod
     def of_views(
@@ -185,6 +189,7 @@ class DirectionCells:
                 self._jump = _jumps(np.bincount(cell, ranges, minlength=self.grid.num_cells) / count, self._noise)
             offsets = self._sensor.azimuth_offsets[ring] if self.grid.by_ring else 0.0
             self._scan_begin = scan_begin(azimuths - offsets, self.grid.row_of(cell))
+            self._step = coordinate_step(points)
         echo = np.zeros(len(points)) if cloud.intensity is None else weak_echo(cloud.intensity)
         repeats = self._repeats(cell, ranges)
         block = self._blocks[-1]
@@ -235,6 +240,7 @@ class DirectionCells:
             "elevations": self.grid.elevations, "by_ring": np.array(self.grid.by_ring), "occupied": occupied,
             "sums": np.stack([block[:, occupied] for block in self._blocks]), "num_frames": np.array(self.num_frames),
             "scan_begin": np.array(self._scan_begin), "number": np.array(self._number),
+            "step": np.array(self._step),
         }  # fmt: skip
 
     @classmethod
@@ -250,6 +256,7 @@ class DirectionCells:
         for block, sums in zip(cells._blocks, arrays["sums"], strict=True):
             block[:, arrays["occupied"]] = sums
         cells.num_frames, cells._scan_begin = int(arrays["num_frames"]), float(arrays.get("scan_begin", -np.pi))
+        cells._step = float(arrays.get("step", 0.0))
         return cells
 
     @property
@@ -262,7 +269,7 @@ class DirectionCells:
         of `rows`, by default those that hold anything."""
         if self.grid is None:  # a silent lidar
             return model_of_rows(None, np.zeros(1)), np.zeros(1, dtype=int)
-        of_scans = {"scan_begin": self._scan_begin, "num_scans": max(self.num_frames, 1)}
+        of_scans = {"scan_begin": self._scan_begin, "num_scans": max(self.num_frames, 1), "step": self._step}
         if self.grid.by_ring:
             model = replace(self._sensor.error_model(), **of_scans)
             return model, np.arange(len(self.grid.elevations))
@@ -305,6 +312,21 @@ class DirectionCells:
             noise_scatter=within, noise_freedom=freedom, block_counts=kept[0], block_points=block_points,
             disturbed=disturbed, moving=_three_wide(disturbed > 0, occupied, row), echo=total[_ECHO] / total[0],
         )  # fmt: skip
+
+
+def coordinate_step(points: np.ndarray) -> float:
+    """Return the length (m) of which all coordinates of `points` (N, 3) are whole multiples; 0 if there is none of
+    `LEAST_STEP` or more."""
+    values = np.unique(np.abs(points[:: max(1, len(points) // STEP_POINTS)]).ravel().astype(float))
+    apart = np.diff(values)
+    apart = apart[apart > STEP_ROUNDING]
+    if len(apart) < STEP_VALUES or apart.min() < LEAST_STEP:
+        return 0.0
+    # The longest of them, in so many steps, is the best measure.
+    step = apart.min()
+    for length in (apart.max(), values[-1]):
+        step = length / max(np.round(length / step), 1.0)
+    return float(step) if np.abs(values - step * np.round(values / step)).max() < STEP_ROUNDING else 0.0
 
 
 def _noise(row: np.ndarray, azimuths: np.ndarray, ranges: np.ndarray) -> float:

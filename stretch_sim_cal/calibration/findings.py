@@ -98,6 +98,13 @@ def unit_warnings(numbers: Mapping[str, float], sensors: Sensors, names: Sequenc
         )
         for motion in _scan_motions(numbers, names) if np.any(motion.sizes > SCAN_MOTION_SHOWN)
     ]  # fmt: skip
+    findings += [
+        Finding(
+            "rounded_coordinates",
+            f"the {name} lidar's coordinates are whole multiples of {1e3 * step:.3g} mm, rounded or cut; the result "
+            "allows for both", "have its driver publish them as they are measured",
+        ) for name in names if (step := numbers.get(f"coordinate_step_{name}"))
+    ]  # fmt: skip
     for name, sensor in zip(names, by_lidar(sensors, len(names)), strict=True):
         if sensor is None:
             if (beside := beside_axis(numbers, name)) is not None:

@@ -33,7 +33,7 @@ STEPS = 8
 CONVERGED = 1e-7  # m, rad
 # Findings of the common views that mounts and floor may resolve, and those that are checked again with them.
 PARTLY = {"unobserved"}
-OF_ALL = {"beyond_sensor_file", "driver_uncorrected", "scan_motion"}
+OF_ALL = {"beyond_sensor_file", "driver_uncorrected", "rounded_coordinates", "scan_motion"}
 NO_ROOM = "little_overlap"
 
 

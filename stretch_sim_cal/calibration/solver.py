@@ -98,6 +98,8 @@ def sensor_numbers(
     errors."""
     numbers = scalar_numbers(state, solution.covariance[np.ix_(unknowns.scalars, unknowns.scalars)], names)
     for lidar, (side, model) in enumerate(zip(names, unknowns.models, strict=True)):
+        if model.step:
+            numbers[f"coordinate_step_{side}"] = model.step
         columns = unknowns.scan_motion_columns(lidar)
         for name, value, column in zip(SCAN_MOTION, state.units[lidar][model.of_scan_motion], columns, strict=True):
             deviation = np.sqrt(max(solution.covariance[column, column], 0.0))

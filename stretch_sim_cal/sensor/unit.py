@@ -123,7 +123,8 @@ class ErrorModel:
     """Parameters of a unit with their prior: `SCALARS`, then each of `CHANNEL_KINDS` for all C channels, and
     `OF_SCANS`. The sensor's table is `elevations` and `azimuth_offsets` (C,) in rad; its driver has to correct
     `optical_centre` (3,) in m and `firing_azimuths` (C,), the rotor's turn until a channel fires, in rad. Scans begin
-    with the rotor at the azimuth `scan_begin` in rad; clouds are the mean of `num_scans`."""
+    with the rotor at the azimuth `scan_begin` in rad; clouds are the mean of `num_scans`; unless it is 0, coordinates
+    are whole multiples of `step` in m."""
 
     spread: UnitSpread
     elevations: np.ndarray
@@ -132,6 +133,7 @@ class ErrorModel:
     firing_azimuths: np.ndarray | None = None
     scan_begin: float = -np.pi
     num_scans: int = 1
+    step: float = 0.0
 
     @property
     def num_channels(self) -> int:

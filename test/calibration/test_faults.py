@@ -13,7 +13,7 @@ from stage import Stage, judged
 
 import stretch_sim_cal as cal
 from stretch_sim_cal.calibration.alignment.second_opinion import SecondOpinion, second_opinion
-from stretch_sim_cal.calibration.clouds import DirectionCells, FrameIntake
+from stretch_sim_cal.calibration.clouds import DirectionCells, FrameIntake, coordinate_step
 from stretch_sim_cal.calibration.consistency import seen_by_another
 from stretch_sim_cal.calibration.findings import another_opinion
 from stretch_sim_cal.calibration.problem import State
@@ -242,6 +242,25 @@ def test_a_wall_that_stands_elsewhere_for_one_lidar_does_not_pass_as_ranges_that
     EDITS["a wall elsewhere for one lidar"](case, np.random.default_rng(seed))
     found = cal.calibrate(case.rig, case.clouds["left"], case.clouds["right"], floor=False, accept=faults.ACCEPT)
     assert "impossible_wander" in {each.code for each in found.findings} and not found.accepted
+
+
+@pytest.mark.parametrize("seed", [30004, 30006])
+def test_coordinates_cut_to_whole_steps_are_recognised_and_allowed_for(seed):
+    case, step = faults.recorded("stage", seed), 0.008
+    case.change(("left",), lambda cloud, _: returns.placed(cloud, np.trunc(coordinates(cloud) / step) * step))
+    found = cal.calibrate(case.rig, case.clouds["left"], case.clouds["right"], floor=False, accept=faults.ACCEPT)
+    assert "rounded_coordinates" in {each.code for each in found.findings}
+    off = log(case.truths[0] @ inverse(found.left_from_right))
+    assert off @ np.linalg.solve(found.covariance, off) < FOUR_SIGMA
+
+
+def test_the_step_of_coordinates_is_that_of_all_of_them(scene):
+    points = coordinates(scene.left[0])
+    assert coordinate_step(points) == 0.0
+    for step in (0.0006, 0.004, 0.0125):
+        rounded = (np.round(points / step) * step).astype(np.float32)
+        assert coordinate_step(rounded) == pytest.approx(step, rel=1e-4)
+        assert coordinate_step(np.column_stack([rounded[:, :2], points[:, 2]])) == 0.0
 
 
 def test_a_sector_that_one_lidar_sees_too_far_away_is_refused_as_such(scene):

@@ -10,6 +10,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from stretch_sim_cal.calibration.cloud_frames import by_step
 from stretch_sim_cal.calibration.clouds import DirectionCells, FrameIntake
 from stretch_sim_cal.calibration.consistency import View, confirmed_by_another
 from stretch_sim_cal.calibration.finding import Finding
@@ -198,7 +199,9 @@ class JointFloor:
         to_base = np.zeros((3, 3))
         to_base[0] = -planes.height_slopes(self._footprint_from_base[None, :3, 3], floor)[0]
         to_base[1:, 1:] = self._footprint_from_base[:2, :2].T
-        covariance = to_base @ (solution.covariance[FLOOR, FLOOR] + fit.systematic) @ to_base.T
+        rounded = max((by_step(numbers, name) for name in self._names), key=np.linalg.norm)[2:5]
+        systematic = to_base @ (fit.systematic + np.diag(rounded**2)) @ to_base.T
+        covariance = to_base @ solution.covariance[FLOOR, FLOOR] @ to_base.T + systematic
         level_share, worst_place = checks.flatness(search.tiles, floor, fit.unevenness, self.settings)
         support = checks.support_of(search, level_share)
         findings = checks.Findings(self._intake.warnings())
@@ -218,7 +221,7 @@ class JointFloor:
             planes.footprint_from_base(plane), plane, covariance, float(np.sqrt(squares / max(hits, 1.0))),
             self._intake.num_frames, int(hits), self.name, support,
             FloorByUnits.of(solution, unknowns, state, to_base, self._first_two),
-            to_base @ fit.systematic @ to_base.T, warnings=warnings, refusals=findings.refusals,
+            systematic, warnings=warnings, refusals=findings.refusals,
             diagnostics={
                 "range_noise": search.range_noise, "unevenness": fit.unevenness,
                 "curvature": float(np.linalg.norm(fit.curvature)), "scatter_between_blocks": fit.inflation,
