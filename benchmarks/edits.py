@@ -673,3 +673,14 @@ def cut_coordinates(random: Random, clouds: Clouds) -> Edited:
     """Towards zero, as by a conversion to whole numbers."""
     step = random.uniform(0.001, 0.01)
     return (placed(cloud, np.trunc(coordinates(cloud) / step) * step) for cloud, _ in clouds)
+
+
+@of_clouds("a cover, 1 to 6 mm longer ranges in its middle", sides=one_side)
+def uneven_cover(random: Random, clouds: Clouds) -> Edited:
+    """A window before 40 to 120 deg of the view, thickest in its middle, or dirty."""
+    by, middle = random.uniform(0.001, 0.006), random.uniform(-np.pi, np.pi)
+    half = np.radians(random.uniform(20.0, 60.0))
+    for cloud, _ in clouds:
+        across = np.abs((azimuths_of(cloud) - middle + np.pi) % (2.0 * np.pi) - np.pi) / half
+        longer = np.where(across < 1.0, by * np.cos(np.pi / 2.0 * across) ** 2, 0.0)
+        yield scaled(cloud, 1.0 + longer / ranges_of(cloud))

@@ -269,7 +269,7 @@ class DirectionCells:
         of `rows`, by default those that hold anything."""
         if self.grid is None:  # a silent lidar
             return model_of_rows(None, np.zeros(1)), np.zeros(1, dtype=int)
-        of_scans = {"scan_begin": self._scan_begin, "num_scans": max(self.num_frames, 1), "step": self._step}
+        of_scans = {"scan_begin": self._scan_begin, "step": self._step}
         if self.grid.by_ring:
             model = replace(self._sensor.error_model(), **of_scans)
             return model, np.arange(len(self.grid.elevations))

@@ -19,8 +19,8 @@ While a scan is taken, the frame in which its points are given may have been mov
 that was none, or by a rotor whose angles grow too fast. With the share s of the scan at which a point was taken, from
 -0.5 to 0.5, and the twist m of a scan, that x is seen at exp(-s m) x.
 
-Within a scan the ranges of all channels wander together, differently in each scan: `wander` is a Fourier series of the
-rotor's azimuth. Its mean over a turn is in the range offset.
+Over a turn the ranges of all channels wander together: by chance, differently in each scan, or behind an uneven cover,
+alike in all. `wander` is a Fourier series of the rotor's azimuth; its mean is in the range offset.
 
 `optical_centre_share` and `firing_time_share` are the shares of the sensor's optical centre and firing times that the
 driver left uncorrected: 0 if it corrects them, 1 if not. A driver that corrects the optical centre publishes
@@ -123,8 +123,8 @@ class ErrorModel:
     """Parameters of a unit with their prior: `SCALARS`, then each of `CHANNEL_KINDS` for all C channels, and
     `OF_SCANS`. The sensor's table is `elevations` and `azimuth_offsets` (C,) in rad; its driver has to correct
     `optical_centre` (3,) in m and `firing_azimuths` (C,), the rotor's turn until a channel fires, in rad. Scans begin
-    with the rotor at the azimuth `scan_begin` in rad; clouds are the mean of `num_scans`; unless it is 0, coordinates
-    are whole multiples of `step` in m."""
+    with the rotor at the azimuth `scan_begin` in rad. Unless it is 0, coordinates are whole multiples of `step` in m.
+    """
 
     spread: UnitSpread
     elevations: np.ndarray
@@ -132,7 +132,6 @@ class ErrorModel:
     optical_centre: np.ndarray = field(default_factory=lambda: np.zeros(3))
     firing_azimuths: np.ndarray | None = None
     scan_begin: float = -np.pi
-    num_scans: int = 1
     step: float = 0.0
 
     @property
@@ -204,7 +203,7 @@ class ErrorModel:
         return {
             "firing_order": FIRING_ORDER_DEVIATION * order[:, order.any(axis=0) & (self.spread.channel_azimuth > 0)],
             "scan_motion": one[:, self.of_scan_motion] * SCAN_MOTION_DEVIATIONS,
-            "wander": one[:, self.of_wander] * wander / np.sqrt(self.num_scans),
+            "wander": one[:, self.of_wander] * wander,
         }
 
     def prior_covariance(self) -> np.ndarray:
