@@ -88,4 +88,9 @@ def some_sides(random: np.random.Generator) -> tuple[str, ...]:
 
 def sector(cloud: np.ndarray, centre: float, width: float) -> np.ndarray:
     """Return which returns (N,) are in a sector of azimuths."""
-    return np.abs((azimuths_of(cloud) - centre + np.pi) % (2.0 * np.pi) - np.pi) < width / 2.0
+    return away_from(cloud, centre) < width / 2.0
+
+
+def away_from(cloud: np.ndarray, azimuth: float) -> np.ndarray:
+    """Return how far (N,) in rad the returns' azimuths are from one, to either side."""
+    return np.abs((azimuths_of(cloud) - azimuth + np.pi) % (2.0 * np.pi) - np.pi)

@@ -11,6 +11,7 @@ from edited_clouds import (
     FRAMES,
     Case,
     aimed,
+    away_from,
     azimuths_of,
     elevations_of,
     one_side,
@@ -681,6 +682,6 @@ def uneven_cover(random: Random, clouds: Clouds) -> Edited:
     by, middle = random.uniform(0.001, 0.006), random.uniform(-np.pi, np.pi)
     half = np.radians(random.uniform(20.0, 60.0))
     for cloud, _ in clouds:
-        across = np.abs((azimuths_of(cloud) - middle + np.pi) % (2.0 * np.pi) - np.pi) / half
+        across = away_from(cloud, middle) / half
         longer = np.where(across < 1.0, by * np.cos(np.pi / 2.0 * across) ** 2, 0.0)
         yield scaled(cloud, 1.0 + longer / ranges_of(cloud))

@@ -32,12 +32,12 @@ ALONG_AND_ABOUT = [2, 5]
 # The channels' azimuths differ by so many standard deviations of the sensor file by chance.
 CHANCE_MARGIN = 1.2
 UNKNOWN_AZIMUTHS = float(np.deg2rad(0.05))  # as of VLP-16, whose drivers have no table of the unit
+# Standard deviations (m, rad) of a frame by coordinates in steps of 1 m: half a step, and as much at 5 m.
+BY_STEP = np.repeat([0.5, 0.1], 3)
 UPRIGHT = 0.1  # rad: spin axes that are nearer to each other are parallel
 WRONG_ROTOR = float(np.deg2rad(0.15))  # more than the error of rotor angles once a turn by an encoder
 # Standard deviations (m, rad) of a sector's pose against the whole: by the motion of a frame in any part of a scan, by
 # errors of a table of angles, and about the spin axis by errors of rotor angles.
-# Of a frame (m, rad), by a step of 1 m: half of it, at 5 m.
-BY_STEP = np.repeat([0.5, 0.1], 3)
 WRONG_TABLE = float(np.deg2rad(0.03))
 OF_SECTOR = np.hypot(SCAN_MOTION_DEVIATIONS / np.sqrt(12.0), [0.0, 0.0, 0.0, *[WRONG_TABLE] * 3])
 OF_SECTOR[5] = np.hypot(OF_SECTOR[5], WRONG_ROTOR / 3.0)

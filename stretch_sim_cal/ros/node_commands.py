@@ -32,7 +32,10 @@ SENSOR_OPTION = Option(
     "sensor", "jt128",
     "kind of the lidars, or LEFT,RIGHT: names in config/ (jt128, jt128_ideal, ...) or sensor files; unknown for others",
 )  # fmt: skip
-TIMEOUT_OPTION = Option("timeout", 60.0, "exit with code 3 after this many s without data", minimum=0.1)
+TIMEOUT_OPTION = Option(
+    "timeout", 60.0, "exit with code 3 after this many s without data; at least 7 s are waited for the first",
+    minimum=0.1,
+)  # fmt: skip
 FILE_OPTION = Option("calibration_file", "", "the calibration file; default: the robot's own")
 VALUES_OPTION = Option(
     "values_file", "", "file for the calibrated joints; default: the robot's own, if calibration_file is not given"

@@ -82,15 +82,12 @@ def _flags(context: NodeContext, topics: Sequence[str]) -> dict[str, bool | None
         for topic in topics
     ]
 
-    def missing() -> list[str]:
-        return [topic for topic, value in heard.items() if value is None]
-
-    def published() -> list[Any]:
-        return [infos for infos in map(node.get_publishers_info_by_topic, missing()) if infos]
+    def publishers() -> list[Any]:  # of each topic that was not heard
+        return [node.get_publishers_info_by_topic(topic) for topic, value in heard.items() if value is None]
 
     try:
-        context.discovers(lambda: len(published()) == len(missing()))
-        context.spin_until(lambda: not published(), timeout=ANSWER)
+        context.discovers(lambda: all(publishers()))
+        context.spin_until(lambda: not any(publishers()), timeout=ANSWER)
     finally:
         for subscription in subscriptions:
             node.destroy_subscription(subscription)

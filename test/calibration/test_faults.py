@@ -236,12 +236,22 @@ def test_clouds_deskewed_by_a_motion_that_was_none_are_right_and_named(scene, si
     assert off @ np.linalg.solve(found.covariance, off) < FOUR_SIGMA
 
 
-@pytest.mark.parametrize("seed", [60015, 60044, 60053])
-def test_a_wall_that_stands_elsewhere_for_one_lidar_does_not_pass_as_ranges_that_wander(seed):
+WANDER = "impossible_wander"
+STILL_ACCEPTED = "6.5 mm off: ranges that vary alike in all scans are possible, and explain most of this wall"
+
+
+@pytest.mark.parametrize(
+    ("seed", "code"),
+    [
+        (60015, WANDER), (60044, WANDER), (60053, WANDER), (60057, "dissenting_surfaces"),
+        pytest.param(60006, WANDER, marks=pytest.mark.xfail(reason=STILL_ACCEPTED, raises=AssertionError, strict=True)),
+    ],
+)  # fmt: skip
+def test_a_wall_that_stands_elsewhere_for_one_lidar_does_not_pass_as_ranges_that_wander(seed, code):
     case = faults.recorded("stage", seed)
     EDITS["a wall elsewhere for one lidar"](case, np.random.default_rng(seed))
     found = cal.calibrate(case.rig, case.clouds["left"], case.clouds["right"], floor=False, accept=faults.ACCEPT)
-    assert "impossible_wander" in {each.code for each in found.findings} and not found.accepted
+    assert code in {each.code for each in found.findings} and not found.accepted
 
 
 @pytest.mark.parametrize("seed", [61012, 61013])
