@@ -150,6 +150,7 @@ RISE = 1.5**2 / 2  # m within 1.5 m per unit of curvature
         ({"step": Step(0.8, 0.0, 0.012)}, ["floor_step"], [], ("0.8 m ahead", "12.0 mm higher")),
         ({"step": Step(0.3, 0.0, 0.012)}, ["floor_step"], [], ()),
         ({"step": Step(0.29, np.pi, -0.004)}, [], ["floor_step"], ("4.0 mm lower",)),
+        ({"step": Step(0.5, 0.0, 0.0, -0.01)}, ["floor_step"], [], ("bends 0.5 m ahead", "falls by 0.57 deg")),
     ],
 )
 def test_a_curve_of_half_a_millimetre_is_reported_one_of_three_refused(shape, warning, refusal, figures):

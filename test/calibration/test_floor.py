@@ -1,5 +1,6 @@
 """The floor under the robot, among other surfaces that look like it."""
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -82,9 +83,19 @@ def test_a_step_of_half_of_that_is_seen_in_one_frame_or_makes_the_result_less_su
     assert abs(scene.error(result)[0]) < 3.5 * np.sqrt(result.covariance[0, 0])
 
 
+@pytest.mark.parametrize("ahead", [True, False])
+def test_of_a_floor_that_bends_the_robots_side_counts(ahead):
+    ramp = height_field(lambda x, y: np.radians(0.3) * np.maximum((x if ahead else -x) - 0.4, 0.0))
+    scene = Scene(sensor="jt128_ideal", things=[ramp], without=("floor", "ground"))
+    result = scene.solve(frames=4)
+    scene.assert_found(result, millimetres=0.3, degrees=0.02)  # 0.1 deg if taken for curvature
+    where = "ahead" if ahead else "behind"
+    assert any(re.search(f"the floor bends 0.[345] m {where}: .* rises by 0.2. deg", each) for each in result.warnings)
+
+
 def test_an_even_floor_has_no_step():
     even = [solved(), *(solved("furnished_room", seed, frames=1) for seed in range(1, 6))]
-    assert not any("step" in warning for result in even for warning in result.warnings)
+    assert not any(warning.code == "floor_step" for result in even for warning in result.warnings)
 
 
 def test_a_robot_on_a_carpet_or_a_stage_stands_on_it():

@@ -39,6 +39,31 @@ def test_a_floor_that_is_no_plane_around_the_robot_is_refused(scene, refusal):
     assert re.search(refusal, the_refusal(Scene(**scene).solve()))
 
 
+WHEELS = 0.26  # m from the wheel at y = -0.174 to the axis of the other two
+
+
+@pytest.mark.parametrize("world", ["empty_hall", pytest.param("furnished_room", marks=pytest.mark.long)])
+@pytest.mark.parametrize(
+    "height, size",
+    [(0.008, (0.6, 0.9)), (0.008, (0.6, 0.4)), (0.004, (1.0, 0.1)), (-0.004, (0.6, 0.9))],
+    ids=["mat", "door mat", "cable cover", "others on a mat"],
+)
+def test_a_wheel_on_a_mat_is_refused(world, height, size):
+    thing = box([*size, 2 * abs(height)], [0, -0.174, 0])
+    if height < 0:  # the other two wheels on a mat
+        thing = box([0.8, 0.4, 2 * abs(height)], [0, 0.2, 0])
+    scene = Scene(world, things=[thing])
+    tilt = np.arctan2(height, WHEELS)
+    scene.simulator.move_base(from_xyz_rpy([0, 0, max(-height, 0.0) + (WHEELS - 0.174) * np.sin(tilt)], [-tilt, 0, 0]))
+    assert "floor_at_wheels: the floor nearest to the robot is not on the plane: 0." in the_refusal(scene.solve(frames=8))
+
+
+@pytest.mark.parametrize("height, width", [(0.01, 0.5), (0.015, 1.0), (0.02, 0.6)])
+def test_a_robot_on_a_plate_that_is_too_small_to_be_its_floor_is_refused(height, width):
+    scene = Scene(things=[box([width, width, 2 * height], [0, 0, 0])], stands_on=height)
+    assert "floor_at_wheels: " in the_refusal(scene.solve())
+
+
 @pytest.fixture(scope="module")
 def lowered():
     """A base 8 cm lower than described, and what is made of it."""

@@ -7,6 +7,7 @@ import numpy as np
 from stretch_sim_cal.calibration.finding import Finding, when
 from stretch_sim_cal.calibration.floor.cells import PATCH_SIZE, patch_centres, patch_of_cells
 from stretch_sim_cal.calibration.floor.fit import FloorFit, FoundFloor, Tiles
+from stretch_sim_cal.calibration.floor.wheels import FOOTPRINT_RADIUS, Spot
 from stretch_sim_cal.calibration.results import Support
 from stretch_sim_cal.calibration.settings import FloorSettings
 from stretch_sim_cal.geometry.planes import Plane
@@ -27,7 +28,6 @@ MAX_DISAGREEMENT_HEIGHT, MAX_DISAGREEMENT_TILT = 0.003, float(np.deg2rad(0.1))
 # The robot has moved against the floor if its frames differ by more than this.
 MAX_MOTION_HEIGHT, MAX_MOTION_TILT = 0.001, float(np.deg2rad(0.05))
 WORTH_TELLING = 0.0005  # m, of a floor's shape
-FOOTPRINT_RADIUS = 0.3  # m; a step nearer than this may run between the wheels
 UNLIKELY = 16.3  # chi square of three values, 0.1 %
 FLAT_PART = "move the robot to a flat part of the floor"
 MORE_PAIRS = "record more pairs, or identify the lidars' own errors first"
@@ -163,10 +163,13 @@ def uncertain_floor(covariance: np.ndarray, settings: FloorSettings, remedy: str
 def check_shape(findings: Findings, fit: FloorFit) -> None:
     """How does the floor differ from a plane: by a step, by curvature, by unevenness?"""
     if fit.step is not None:
-        distance, height = fit.step.distance, fit.step.height
+        distance, height, slope = fit.step.distance, fit.step.height, fit.step.slope
         where = f"{distance:.1f} m {direction_in_words(fit.step.bearing)}"
         side = "higher" if height > 0 else "lower"
         sentence = f"a step runs through the floor {where}: beyond it the floor is {abs(height) * 1e3:.1f} mm {side}"
+        if slope:
+            rising = "rises" if slope > 0 else "falls"
+            sentence = f"the floor bends {where}: beyond the line it {rising} by {np.degrees(abs(slope)):.2f} deg more"
         if distance < FOOTPRINT_RADIUS:
             sentence = f"{sentence}, and the robot seems to stand on both sides of it"
             findings.refuse("floor_step", sentence, "move it to one side")
@@ -182,6 +185,18 @@ def check_shape(findings: Findings, fit: FloorFit) -> None:
     if fit.unevenness > WORTH_TELLING:
         uneven = f"{fit.unevenness * 1e3:.1f} mm (standard deviation)"
         findings.warn("floor_uneven", f"the floor is uneven: it deviates from the plane by {uneven}")
+
+
+def check_at_wheels(findings: Findings, spot: Spot | None) -> None:
+    """Is the floor that is seen nearest to the wheels on the plane?"""
+    if spot is not None:
+        x, y = spot.place
+        side = "higher" if spot.height > 0 else "lower"
+        sentence = (
+            f"the floor nearest to the robot is not on the plane: {np.hypot(x, y):.1f} m "
+            f"{direction_in_words(np.arctan2(y, x))} it is {abs(spot.height) * 1e3:.1f} mm {side}, and a wheel may stand there"
+        )
+        findings.refuse("floor_at_wheels", sentence, "move the robot off mats, cables and edges")
 
 
 def check_disagreement(findings: Findings, both: Disagreement | None, name: str = "right", first: str = "left") -> None:

@@ -157,22 +157,24 @@ def _trimmed_squares(ratios: np.ndarray, weights: np.ndarray) -> tuple[np.ndarra
 
 # Steps.
 ANGLES = 24  # over half a turn
-REACH, SPACING = 2.5, 0.1  # m: the largest distance of lines from the robot, and that between lines
+REACH, STEP_SPACING = 2.5, 0.1  # m: the largest distance of lines from the robot, and that between lines
 GATE = 0.006  # m beyond noise; patches farther off the plane are another level to every method
 STEP_SIGNIFICANCE = 25.0  # chi square of one height, at the best of a thousand lines; on even floors it is 6 to 10
 SUSPICION = 12.0  # from here on there may be a step that is not seen
 STEP_EXPLAINS = 0.5  # of the squared residuals beyond noise at most this part may remain
 LEAST_SHARE = 0.1  # of the patches on either side
+LEAST_STEP, LEAST_KINK = 0.0008, 0.0005  # m, and its slope; lower ones do little harm
 
 
 @dataclass(frozen=True)
 class Step:
     """A line at `distance` (m) from the robot in the direction `bearing` (rad), beyond which the floor is `height` (m)
-    higher."""
+    higher, and rises by `slope` more than on the robot's side. One of both is 0."""
 
     distance: float
     bearing: float
     height: float
+    slope: float = 0.0
 
     def beyond(self, places: np.ndarray) -> np.ndarray:
         """Return how far (N,), in m, places (N, 2) lie beyond the line; negative on the robot's side."""
@@ -182,38 +184,47 @@ class Step:
 def find_step(
     places: np.ndarray, heights: np.ndarray, noise: np.ndarray, slopes: np.ndarray, others: np.ndarray
 ) -> tuple[Step | None, float]:
-    """Return the step in the patches, or None, and the height (m) of a step that is not significant. `places` (P, 2)
-    are the patches', `heights` (P,) over a plane near the floor with standard deviations `noise` (P,), `slopes` (P, 3)
-    the derivatives by the plane's increment, `others` (P, K) those by other possible causes."""
+    """Return the step or kink in the patches, or None, and the height (m) of a step that is not significant. `places`
+    (P, 2) are the patches', `heights` (P,) over a plane near the floor with standard deviations `noise` (P,), `slopes`
+    (P, 3) the derivatives by the plane's increment, `others` (P, K) those by other possible causes."""
     near = np.abs(heights) < GATE + 3.0 * noise
     places, heights, slopes, others = places[near], heights[near], slopes[near], others[near]
     scale = 1.0 / np.hypot(noise[near], 0.0003)  # m; patches need not agree better
     angles = np.arange(ANGLES) * np.pi / ANGLES
     normals = np.column_stack([np.cos(angles), np.sin(angles)])
-    distances = np.arange(-REACH, REACH + SPACING / 2, SPACING)  # of lines from the robot, along their normals
-    sides = (places @ normals.T)[:, :, None] > distances  # (P, lines' normals, distances)
-    sides = sides.reshape(len(places), -1)
-    share = sides.mean(axis=0)
-    sides = (sides & (share > LEAST_SHARE) & (share < 1.0 - LEAST_SHARE)).astype(float)
+    # Of lines from the robot, along their normals; rounded, so that ahead and behind are the same.
+    distances = np.round(np.arange(-REACH, REACH + STEP_SPACING / 2, STEP_SPACING), 6)
+    beyond = ((places @ normals.T)[:, :, None] - distances).reshape(len(places), -1)  # (P, lines)
+    share = (beyond > 0).mean(axis=0)
+    beyond = np.where((share > LEAST_SHARE) & (share < 1.0 - LEAST_SHARE), beyond, 0.0)
 
     plane = np.linalg.qr(slopes * scale[:, None])[0]
     residuals = _orthogonal_to(plane, (heights * scale)[:, None])[:, 0]
-    columns = _orthogonal_to(plane, sides * scale[:, None])
+    # Those of steps, and of kinks: the mean rises of patches, some of which the line crosses.
+    crossed = np.clip(beyond, -cells.PATCH_SIZE / 2, cells.PATCH_SIZE / 2)
+    rises = (crossed + cells.PATCH_SIZE / 2) ** 2 / (2 * cells.PATCH_SIZE) + np.maximum(beyond - crossed, 0.0)
+    columns = np.hstack([beyond > 0, np.where(beyond != 0.0, rises, 0.0)])
+    columns = _orthogonal_to(plane, columns * scale[:, None])
     lengths = np.einsum("pl,pl->l", columns, columns)
-    steps = columns.T @ residuals / np.maximum(lengths, 1e-12)
-    explained = np.where(lengths > 1e-6, steps**2 * lengths, 0.0)
+    sizes = columns.T @ residuals / np.maximum(lengths, 1e-12)
+    explained = np.where(lengths > 1e-6, sizes**2 * lengths, 0.0)
     best = int(np.argmax(explained))
+    kinked, line = divmod(best, beyond.shape[1])
     excess = float(residuals @ residuals) - len(heights)
     if explained[best] < SUSPICION or excess - explained[best] > STEP_EXPLAINS * excess:
         return None, 0.0
     otherwise = np.linalg.qr(_orthogonal_to(plane, others * scale[:, None]))[0]
     if np.sum((otherwise.T @ residuals) ** 2) > explained[best]:
         return None, 0.0
-    if explained[best] < STEP_SIGNIFICANCE or abs(steps[best]) < 0.0008:  # m; lower ones do little harm
-        return None, float(abs(steps[best]))
-    normal, distance = normals[best // len(distances)], float(distances[best % len(distances)])
+    size = float(sizes[best])
+    if explained[best] < STEP_SIGNIFICANCE or abs(size) < (LEAST_KINK if kinked else LEAST_STEP):
+        return None, 0.0 if kinked else abs(size)
+    normal, distance = normals[line // len(distances)], float(distances[line % len(distances)])
     sign = 1.0 if distance >= 0 else -1.0
-    return Step(sign * distance, float(np.arctan2(*(sign * normal)[::-1])), sign * float(steps[best])), 0.0
+    bearing = float(np.arctan2(*(sign * normal)[::-1]))
+    # A kink is the same line, with the other side's slope, up to a plane.
+    found = (0.0, size) if kinked else (sign * size, 0.0)
+    return Step(sign * distance, bearing, *found), 0.0
 
 
 def _orthogonal_to(basis: np.ndarray, columns: np.ndarray) -> np.ndarray:
@@ -322,7 +333,8 @@ class FloorFit:
         )
         if self.step is None:
             return False
-        self.allowed = self.step.beyond(self.centres) < -0.2  # m before a step: a patch's half diagonal
+        margin = 0.0 if self.step.slope else 0.2  # m before a step: a patch's half diagonal
+        self.allowed = self.step.beyond(self.centres) < -margin
         return True
 
     def converge(self) -> bool:

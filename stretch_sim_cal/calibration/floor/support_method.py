@@ -24,6 +24,7 @@ from stretch_sim_cal.calibration.floor.fit import (
     nearest_plane,
     within_search,
 )
+from stretch_sim_cal.calibration.floor.wheels import Spot, highest_spot
 from stretch_sim_cal.calibration.noise import Noise
 from stretch_sim_cal.calibration.normal_equations import NormalEquations
 from stretch_sim_cal.calibration.observations import FloorByUnits, Observations
@@ -133,7 +134,8 @@ class JointFloor:
             state = unknowns.moved(state, solution.change)
             state = state if on_floor else solver.with_fixed_shares(state, solution)
         # The checks use the floor after correction of the estimated errors.
-        search = find_floor(self._rays(lidars, state), self.settings)
+        rays = self._rays(lidars, state)
+        search = find_floor(rays, self.settings)
         if search is None:
             return self._refused(lidars, state)
         self.state, self.solution = state, solution
@@ -142,7 +144,8 @@ class JointFloor:
             name: self._disagreement(last, state, given.covariance, unknowns, lidar)
             for lidar, name in enumerate(self._names) if lidar
         }  # fmt: skip
-        return self._result(lidars, unknowns, state, solution, search, disagreements)
+        spot = highest_spot(rays, state, search)
+        return self._result(lidars, unknowns, state, solution, search, spot, disagreements)
 
     def _prior_equations(self, state: State, unknowns: Unknowns) -> NormalEquations:
         if self._alignment is None:
@@ -191,7 +194,7 @@ class JointFloor:
 
     def _result(
         self, lidars: Sequence[Lidar], unknowns: Unknowns, state: State, solution: Solution,
-        search: FoundFloor, disagreements: Mapping[str, checks.Disagreement | None],
+        search: FoundFloor, spot: Spot | None, disagreements: Mapping[str, checks.Disagreement | None],
     ) -> FloorResult:  # fmt: skip
         fit, floor, numbers = search.fit, state.floor, sensor_numbers(unknowns, state, solution, self._names)
         plane = floor.moved(inverse(self._footprint_from_base))
@@ -210,6 +213,7 @@ class JointFloor:
             sentence = "the floor lies beyond the search limits of the description's base_footprint"
             findings.refuse("floor_far_from_description", sentence, "check the description's base_footprint")
         checks.check_shape(findings, fit)
+        checks.check_at_wheels(findings, spot)
         for name, disagreement in disagreements.items():
             checks.check_disagreement(findings, disagreement, name, self._names[0])
         checks.check_motion(findings, self._motion(lidars, state, search), self._intake.num_frames)

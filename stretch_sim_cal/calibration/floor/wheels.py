@@ -1,0 +1,82 @@
+"""Whether the floor that is seen nearest to the wheels lies on the fitted plane.
+
+What the wheels stand on is hidden by the robot. A mat or a cable cover under one wheel tilts the robot, a rug or a plate
+under all raises it, and neither is a straight step, nor large enough to outweigh the floor around. Their edges show
+beside the robot: in discs of two sizes, all over the nearest floor, the mean height is compared with its noise.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.spatial import cKDTree
+
+from stretch_sim_cal.calibration.floor.cells import FloorRays
+from stretch_sim_cal.calibration.floor.fit import HALF_INTERQUARTILE, STEP_SPACING, SURFACE_NOISE, FoundFloor
+from stretch_sim_cal.calibration.problem import State
+
+FOOTPRINT_RADIUS = 0.3  # m; what lies nearer may be between or under the wheels
+# The nearest floor is that within the first of these (m) beyond that radius. Sectors where none is seen there count to
+# the second beyond the nearest that is seen, if that is not beyond `FARTHEST`.
+MARGIN, DEPTH, FARTHEST, SECTORS = 0.08, 0.05, 0.8, 24
+DISCS, SPACING = (0.06, 0.12), 0.03  # radii and distances of the discs, m
+LEAST_RAYS = 6
+# m: farther off the plane are objects, to whose feet the heights of a disc spread more than this beyond noise.
+HIGHEST, LEVEL = 0.05, 0.004
+# Of 1000 discs on sound floors the largest ratio is 2 to 3.5.
+SIGNIFICANCE, LEAST_HEIGHT = 4.5, 0.002  # standard deviations, m
+
+
+@dataclass(frozen=True)
+class Spot:
+    """A `place` (2,) near the wheels whose floor is `height` (m) higher than the plane, in base_footprint."""
+
+    place: np.ndarray
+    height: float
+
+
+def highest_spot(rays: Sequence[FloorRays], state: State, found: FoundFloor) -> Spot | None:
+    """Return the spot of the nearest floor that is most significantly off the plane of the estimate `state`, or None.
+    `rays` are each lidar's, corrected as those of `found`."""
+    places, heights, noise = map(np.concatenate, zip(*(_against(part, state, found) for part in rays), strict=True))
+    near = _nearest(places)
+    if found.fit.step is not None:
+        near &= found.fit.step.beyond(places) < -STEP_SPACING
+    places, heights, noise = places[near], heights[near], noise[near]
+    if len(places) < LEAST_RAYS:
+        return None
+    corners = np.floor(places / SPACING).astype(int)
+    centres = (np.unique(corners, axis=0) + 0.5) * SPACING
+    tree, most, spot = cKDTree(places), SIGNIFICANCE, None
+    for radius in DISCS:
+        for centre, inside in zip(centres, tree.query_ball_point(centres, radius), strict=True):
+            if len(inside) < LEAST_RAYS:
+                continue
+            lower, median, upper = np.percentile(heights[inside], (25, 50, 75))
+            spread = max((upper - lower) / 2 / HALF_INTERQUARTILE, np.median(noise[inside]))
+            if spread > max(3.0 * np.median(noise[inside]), LEVEL):
+                continue
+            height = np.clip(heights[inside], median - 2.0 * spread, median + 2.0 * spread).mean()
+            ratio = abs(height) / np.hypot(spread / np.sqrt(len(inside)), found.fit.unevenness)
+            if ratio > most and abs(height) > LEAST_HEIGHT:
+                most, spot = ratio, Spot(centre, float(height))
+    return spot
+
+
+def _against(rays: FloorRays, state: State, found: FoundFloor) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return where rays aim (N, 2), their heights (N,) over the floor, and the standard deviations of these (N,)."""
+    against = rays.against(state.floor)
+    x, y = rays.aims.T
+    heights = against.heights - np.column_stack([x**2 / 2, x * y, y**2 / 2]) @ state.curvature
+    noise = np.hypot(found.range_noise * against.cosines, SURFACE_NOISE) / np.sqrt(rays.counts)
+    kept = ~rays.on_robot & (np.abs(heights) < HIGHEST)
+    return rays.aims[kept], heights[kept], noise[kept]
+
+
+def _nearest(places: np.ndarray) -> np.ndarray:
+    """Return which places (N, 2) are the nearest seen to the wheels, as a mask (N,)."""
+    distances = np.linalg.norm(places, axis=1)
+    sectors = np.floor((np.arctan2(places[:, 1], places[:, 0]) / (2 * np.pi) + 0.5) * SECTORS).astype(int) % SECTORS
+    nearest = np.full(SECTORS, np.inf)
+    np.minimum.at(nearest, sectors, distances)
+    return (distances < np.maximum(nearest + DEPTH, FOOTPRINT_RADIUS + MARGIN)[sectors]) & (distances < FARTHEST)
