@@ -456,6 +456,11 @@ class FoundFloor:
     sums: list[cells.CellSums]
     fit: FloorFit
 
+    @property
+    def fitted(self) -> Plane:
+        """The floor after the last fit, where the robot stands if it is curved."""
+        return incremented(self.floor, self.fit.increment)
+
 
 LEAST_NOISE = 0.0005  # m
 SURFACE_NOISE = 0.001  # m, across the surface: roughness, and the aim
