@@ -7,7 +7,7 @@ import numpy as np
 from stretch_sim_cal.calibration.finding import Finding, when
 from stretch_sim_cal.calibration.floor.cells import PATCH_SIZE, patch_centres, patch_of_cells
 from stretch_sim_cal.calibration.floor.fit import FloorFit, FoundFloor, Tiles
-from stretch_sim_cal.calibration.floor.wheels import FOOTPRINT_RADIUS, Spot
+from stretch_sim_cal.calibration.floor.wheels import AROUND, FOOTPRINT_RADIUS, Spot
 from stretch_sim_cal.calibration.results import Support
 from stretch_sim_cal.calibration.settings import FloorSettings
 from stretch_sim_cal.geometry.planes import Plane
@@ -28,7 +28,9 @@ MAX_DISAGREEMENT_HEIGHT, MAX_DISAGREEMENT_TILT = 0.003, float(np.deg2rad(0.1))
 # The robot has moved against the floor if its frames differ by more than this.
 MAX_MOTION_HEIGHT, MAX_MOTION_TILT = 0.001, float(np.deg2rad(0.05))
 WORTH_TELLING = 0.0005  # m, of a floor's shape
-UNLIKELY = 16.3  # chi square of three values, 0.1 %
+# The floor near the robot may differ by this much from all of it: on sound floors by 0.2 mm and 0.03 deg.
+MAX_OFF_HEIGHT, MAX_OFF_TILT = 0.0003, float(np.deg2rad(0.05))
+UNLIKELY, VERY_UNLIKELY = 16.3, 30.0  # chi square of three values: 0.1 %, one in a million
 FLAT_PART = "move the robot to a flat part of the floor"
 MORE_PAIRS = "record more pairs, or identify the lidars' own errors first"
 
@@ -187,16 +189,22 @@ def check_shape(findings: Findings, fit: FloorFit) -> None:
         findings.warn("floor_uneven", f"the floor is uneven: it deviates from the plane by {uneven}")
 
 
-def check_at_wheels(findings: Findings, spot: Spot | None) -> None:
-    """Is the floor that is seen nearest to the wheels on the plane?"""
+def check_at_wheels(findings: Findings, spot: Spot | None, off: np.ndarray, covariance: np.ndarray) -> None:
+    """Does the floor that is seen nearest to the wheels lie on the plane? `off` (3,) is the increment from the plane to
+    the floor around the robot, with a `covariance` (3, 3)."""
     if spot is not None:
         x, y = spot.place
         side = "higher" if spot.height > 0 else "lower"
-        sentence = (
-            f"the floor nearest to the robot is not on the plane: {np.hypot(x, y):.1f} m "
-            f"{direction_in_words(np.arctan2(y, x))} it is {abs(spot.height) * 1e3:.1f} mm {side}, and a wheel may stand there"
-        )
+        where = f"{np.hypot(x, y):.1f} m {direction_in_words(np.arctan2(y, x))}"
+        there = f"{where} it is {abs(spot.height) * 1e3:.1f} mm {side}, and a wheel may stand there"
+        sentence = f"the floor nearest to the robot is not on the plane: {there}"
         findings.refuse("floor_at_wheels", sentence, "move the robot off mats, cables and edges")
+    height, tilt = float(abs(off[0])), float(np.linalg.norm(off[1:]))
+    if height < MAX_OFF_HEIGHT and tilt < MAX_OFF_TILT:
+        return
+    if off @ np.linalg.solve(covariance, off) > VERY_UNLIKELY:
+        sentence = f"is {height * 1e3:.1f} mm and {np.degrees(tilt):.2f} deg off the plane of all the floor"
+        findings.refuse("floor_at_wheels", f"the floor within {AROUND:g} m of the robot {sentence}", FLAT_PART)
 
 
 def check_disagreement(findings: Findings, both: Disagreement | None, name: str = "right", first: str = "left") -> None:

@@ -24,7 +24,7 @@ from stretch_sim_cal.calibration.floor.fit import (
     nearest_plane,
     within_search,
 )
-from stretch_sim_cal.calibration.floor.wheels import Spot, highest_spot
+from stretch_sim_cal.calibration.floor.wheels import highest_spot, nearest_plane_off
 from stretch_sim_cal.calibration.noise import Noise
 from stretch_sim_cal.calibration.normal_equations import NormalEquations
 from stretch_sim_cal.calibration.observations import FloorByUnits, Observations
@@ -39,11 +39,11 @@ from stretch_sim_cal.geometry import planes
 from stretch_sim_cal.geometry.transforms import SIDES, apply, check_rigid, inverse
 from stretch_sim_cal.sensor.sensor import by_lidar
 
-# The distance (m) that the surfaces may still have, the number of shifted grids of patches, and whether with the floor.
-# The last one is repeated while the floor that is found after it differs from the estimate by more than `AGREED`, the
-# chi square of three values. On sound floors the difference is at most 0.1 mm and 0.002 deg.
-PASSES = ((0.002, 1, False), (0.0, 1, False), (0.001, 1, True), *(((0.0, 2, True),) * 3))
-ENOUGH, AGREED = 4, 1.0
+# The distance (m) that the surfaces may still have, and the number of shifted grids of patches; the first two passes are
+# without the floor. From the fourth on, a pass is the last one if the floor that is found after it differs from the
+# estimate by less than `AGREED`, the chi square of three values. On sound floors it differs by at most 0.1 mm, 0.002 deg.
+PASSES = ((0.002, 1), (0.0, 1), (0.001, 1), (0.0, 2), (0.0, 2), (0.0, 2))
+WITHOUT_FLOOR, ENOUGH, AGREED = 2, 4, 1.0
 # The largest distance (m) of a patch from the floor beyond its unevenness.
 FLOOR_GATE = 0.01
 # Cells this near (m) to the nominal floor are kept without confirmation by another lidar.
@@ -118,21 +118,25 @@ class JointFloor:
         # Observations that contain the lidars' errors replace the room that several lidars see here.
         with_room = self._alignment is None or not self._alignment.knows_units
         solver.learns_scans = not with_room
-        state, noise, trust = replace(state, floor=None), Noise.first(len(lidars)), None
+        state, noise = replace(state, floor=None), Noise.first(len(lidars))
+        search: FoundFloor | None = None
         given = solver.solve(self._prior_equations(state, unknowns), state)
-        for number, (slack, grids, on_floor) in enumerate(PASSES, 1):
-            if on_floor:
-                curvature, trust = search.fit.curvature, _trust(search)
+        for number, (slack, grids) in enumerate(PASSES, 1):
+            if search is not None:
+                curvature = search.fit.curvature
                 state = replace(state, floor=search.fitted, curvature=curvature)
                 solver.priors = replace(solver.priors, curvature=LIKELY_CURVATURE if np.any(curvature) else 0.0)
             equations = self._prior_equations(state, unknowns)
-            if with_room or on_floor:
-                block = room_block(lidars, state, noise, slack, grids, trust)
+            if with_room or search is not None:
+                block = room_block(lidars, state, noise, slack, grids, None if search is None else _trust(search))
                 (block if with_room else block.only_floor()).add_to(equations, unknowns, lidars)
                 noise = block.noise
             solution = solver.solve(equations, state)
             state = unknowns.moved(state, solution.change)
-            state = state if on_floor else solver.with_fixed_shares(state, solution)
+            if search is None:
+                state = solver.with_fixed_shares(state, solution)
+            if number < WITHOUT_FLOOR:
+                continue
             # The floor, and its checks, after correction of the estimated errors.
             rays = self._rays(lidars, state)
             search = find_floor(rays, self.settings)
@@ -149,8 +153,7 @@ class JointFloor:
             name: self._disagreement(last, state, given.covariance, unknowns, lidar)
             for lidar, name in enumerate(self._names) if lidar
         }  # fmt: skip
-        spot = highest_spot(rays, state, search)
-        return self._result(lidars, unknowns, state, solution, search, spot, disagreements)
+        return self._result(lidars, unknowns, state, solution, search, rays, disagreements)
 
     def _prior_equations(self, state: State, unknowns: Unknowns) -> NormalEquations:
         if self._alignment is None:
@@ -198,8 +201,8 @@ class JointFloor:
         return floor_cells.floor_motion(information, gradient)
 
     def _result(
-        self, lidars: Sequence[Lidar], unknowns: Unknowns, state: State, solution: Solution,
-        search: FoundFloor, spot: Spot | None, disagreements: Mapping[str, checks.Disagreement | None],
+        self, lidars: Sequence[Lidar], unknowns: Unknowns, state: State, solution: Solution, search: FoundFloor,
+        rays: Sequence[floor_cells.FloorRays], disagreements: Mapping[str, checks.Disagreement | None],
     ) -> FloorResult:  # fmt: skip
         fit, floor, numbers = search.fit, state.floor, sensor_numbers(unknowns, state, solution, self._names)
         plane = floor.moved(inverse(self._footprint_from_base))
@@ -219,7 +222,8 @@ class JointFloor:
             sentence = "the floor lies beyond the search limits of the description's base_footprint"
             findings.refuse("floor_far_from_description", sentence, "check the description's base_footprint")
         checks.check_shape(findings, fit)
-        checks.check_at_wheels(findings, spot)
+        near, by_noise = nearest_plane_off(rays, state, search)
+        checks.check_at_wheels(findings, highest_spot(rays, state, search), near, by_noise + fit.systematic)
         for name, disagreement in disagreements.items():
             checks.check_disagreement(findings, disagreement, name, self._names[0])
         checks.check_motion(findings, self._motion(lidars, state, search), self._intake.num_frames)

@@ -1,8 +1,10 @@
 """Whether the floor that is seen nearest to the wheels lies on the fitted plane.
 
-What the wheels stand on is hidden by the robot. A mat or a cable cover under one wheel tilts the robot, a rug or a plate
-under all raises it, and neither is a straight step, nor large enough to outweigh the floor around. Their edges show
-beside the robot: in discs of two sizes, all over the nearest floor, the mean height is compared with its noise.
+What the wheels stand on is hidden by the robot. A mat or a cable cover under one wheel tilts the robot, a rug or a
+plate under all raises it, and neither is a straight step, nor large enough to outweigh the floor around. Their edges
+show beside the robot: in discs of two sizes, all over the nearest floor, the mean height is compared with its noise
+(`highest_spot`). Around a drain, or between two carpets, the floor near the robot is tilted against that farther away
+(`nearest_plane_off`).
 """
 
 from collections.abc import Sequence
@@ -14,6 +16,8 @@ from scipy.spatial import cKDTree
 from stretch_sim_cal.calibration.floor.cells import FloorRays
 from stretch_sim_cal.calibration.floor.fit import HALF_INTERQUARTILE, STEP_SPACING, SURFACE_NOISE, FoundFloor
 from stretch_sim_cal.calibration.problem import State
+from stretch_sim_cal.calibration.robust import TUKEY, tukey_weights
+from stretch_sim_cal.geometry.planes import LEVEL, height_slopes
 
 FOOTPRINT_RADIUS = 0.3  # m; what lies nearer may be between or under the wheels
 # The nearest floor is that within the first of these (m) beyond that radius. Sectors where none is seen there count to
@@ -22,7 +26,9 @@ MARGIN, DEPTH, FARTHEST, SECTORS = 0.08, 0.05, 0.8, 24
 DISCS, SPACING = (0.06, 0.12), 0.03  # radii and distances of the discs, m
 LEAST_RAYS = 6
 # m: farther off the plane are objects, to whose feet the heights of a disc spread more than this beyond noise.
-HIGHEST, LEVEL = 0.05, 0.004
+HIGHEST, MIXED = 0.05, 0.004
+# The radius (m) of the floor whose plane is compared; how near (m) heights agree at best.
+AROUND, LEAST_DEVIATION, ITERATIONS = 0.7, 0.001, 15
 # Of 1000 discs on sound floors the largest ratio is 2 to 3.5.
 SIGNIFICANCE, LEAST_HEIGHT = 4.5, 0.002  # standard deviations, m
 
@@ -38,10 +44,8 @@ class Spot:
 def highest_spot(rays: Sequence[FloorRays], state: State, found: FoundFloor) -> Spot | None:
     """Return the spot of the nearest floor that is most significantly off the plane of the estimate `state`, or None.
     `rays` are each lidar's, corrected as those of `found`."""
-    places, heights, noise = map(np.concatenate, zip(*(_against(part, state, found) for part in rays), strict=True))
+    places, heights, noise = _against(rays, state, found)
     near = _nearest(places)
-    if found.fit.step is not None:
-        near &= found.fit.step.beyond(places) < -STEP_SPACING
     places, heights, noise = places[near], heights[near], noise[near]
     if len(places) < LEAST_RAYS:
         return None
@@ -54,7 +58,7 @@ def highest_spot(rays: Sequence[FloorRays], state: State, found: FoundFloor) -> 
                 continue
             lower, median, upper = np.percentile(heights[inside], (25, 50, 75))
             spread = max((upper - lower) / 2 / HALF_INTERQUARTILE, np.median(noise[inside]))
-            if spread > max(3.0 * np.median(noise[inside]), LEVEL):
+            if spread > max(3.0 * np.median(noise[inside]), MIXED):
                 continue
             height = np.clip(heights[inside], median - 2.0 * spread, median + 2.0 * spread).mean()
             ratio = abs(height) / np.hypot(spread / np.sqrt(len(inside)), found.fit.unevenness)
@@ -63,14 +67,38 @@ def highest_spot(rays: Sequence[FloorRays], state: State, found: FoundFloor) -> 
     return spot
 
 
-def _against(rays: FloorRays, state: State, found: FoundFloor) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return where rays aim (N, 2), their heights (N,) over the floor, and the standard deviations of these (N,)."""
-    against = rays.against(state.floor)
-    x, y = rays.aims.T
-    heights = against.heights - np.column_stack([x**2 / 2, x * y, y**2 / 2]) @ state.curvature
-    noise = np.hypot(found.range_noise * against.cosines, SURFACE_NOISE) / np.sqrt(rays.counts)
-    kept = ~rays.on_robot & (np.abs(heights) < HIGHEST)
-    return rays.aims[kept], heights[kept], noise[kept]
+def nearest_plane_off(rays: Sequence[FloorRays], state: State, found: FoundFloor) -> tuple[np.ndarray, np.ndarray]:
+    """Return the increment (3,) that leads from the floor of the estimate `state` to that within `AROUND` of the robot,
+    and its covariance (3, 3) by noise; 0 if too little floor is seen there."""
+    places, heights, noise = _against(rays, state, found)
+    around = np.linalg.norm(places, axis=1) < AROUND
+    slopes = height_slopes(np.column_stack([places, np.zeros(len(places))])[around], LEVEL)
+    heights, noise = heights[around], noise[around]
+    deviations = np.hypot(noise, LEAST_DEVIATION)
+    off = np.zeros(3)
+    for _ in range(ITERATIONS):
+        weights = tukey_weights((heights - slopes @ off) / (TUKEY * deviations)) / noise**2
+        information = (slopes * weights[:, None]).T @ slopes
+        if np.linalg.cond(information) > 1e8:
+            return np.zeros(3), np.eye(3)
+        off = np.linalg.solve(information, slopes.T @ (weights * heights))
+    return off, np.linalg.inv(information)
+
+
+def _against(rays: Sequence[FloorRays], state: State, found: FoundFloor) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return where rays aim (N, 2), their heights (N,) over the floor, and the standard deviations of these (N,);
+    without the robot, high objects, and what lies beyond a step."""
+    places = np.concatenate([part.aims for part in rays])
+    against = [part.against(state.floor) for part in rays]
+    x, y = places.T
+    heights = np.concatenate([part.heights for part in against])
+    heights = heights - np.column_stack([x**2 / 2, x * y, y**2 / 2]) @ state.curvature
+    along_ray = found.range_noise * np.concatenate([part.cosines for part in against])
+    noise = np.hypot(along_ray, SURFACE_NOISE) / np.sqrt(np.concatenate([part.counts for part in rays]))
+    kept = ~np.concatenate([part.on_robot for part in rays]) & (np.abs(heights) < HIGHEST)
+    if found.fit.step is not None:
+        kept &= found.fit.step.beyond(places) < -STEP_SPACING
+    return places[kept], heights[kept], noise[kept]
 
 
 def _nearest(places: np.ndarray) -> np.ndarray:
