@@ -55,13 +55,24 @@ def test_a_wheel_on_a_mat_is_refused(world, height, size):
     scene = Scene(world, things=[thing])
     tilt = np.arctan2(height, WHEELS)
     scene.simulator.move_base(from_xyz_rpy([0, 0, max(-height, 0.0) + (WHEELS - 0.174) * np.sin(tilt)], [-tilt, 0, 0]))
-    assert "floor_at_wheels: the floor nearest to the robot is not on the plane: 0." in the_refusal(scene.solve(frames=8))
+    assert "floor_at_wheels: the floor nearest to the robot is not on the plane: 0." in the_refusal(
+        scene.solve(frames=8)
+    )
 
 
 @pytest.mark.parametrize("height, width", [(0.01, 0.5), (0.015, 1.0), (0.02, 0.6)])
 def test_a_robot_on_a_plate_that_is_too_small_to_be_its_floor_is_refused(height, width):
     scene = Scene(things=[box([width, width, 2 * height], [0, 0, 0])], stands_on=height)
     assert "floor_at_wheels: " in the_refusal(scene.solve())
+
+
+def test_a_robot_beside_a_drain_is_refused():
+    cone = height_field(lambda x, y: 0.01 * np.hypot(x - 1.0, y))
+    scene = Scene(things=[cone], without=("floor", "ground"), stands_on=0.01)
+    scene.simulator.move_base(from_xyz_rpy([0, 0, 0.01], [0, 0.01, 0]))  # as the floor slopes there
+    assert re.search(
+        "floor_at_wheels: the floor within 0.7 m of the robot is .* deg off", the_refusal(scene.solve(frames=8))
+    )
 
 
 @pytest.fixture(scope="module")

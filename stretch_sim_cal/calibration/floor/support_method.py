@@ -39,9 +39,9 @@ from stretch_sim_cal.geometry import planes
 from stretch_sim_cal.geometry.transforms import SIDES, apply, check_rigid, inverse
 from stretch_sim_cal.sensor.sensor import by_lidar
 
-# The distance (m) that the surfaces may still have, and the number of shifted grids of patches; the first two passes are
-# without the floor. From the fourth on, a pass is the last one if the floor that is found after it differs from the
-# estimate by less than `AGREED`, the chi square of three values. On sound floors it differs by at most 0.1 mm, 0.002 deg.
+# The distance (m) that the surfaces may still have, and the number of shifted grids of patches; the first two passes
+# are without the floor. From the fourth on, a pass is the last one if the floor that is found after it differs from the
+# estimate by less than `AGREED`, the chi square of three values; on sound floors it is at most 0.1 mm and 0.002 deg.
 PASSES = ((0.002, 1), (0.0, 1), (0.001, 1), (0.0, 2), (0.0, 2), (0.0, 2))
 WITHOUT_FLOOR, ENOUGH, AGREED = 2, 4, 1.0
 # The largest distance (m) of a patch from the floor beyond its unevenness.
@@ -222,7 +222,7 @@ class JointFloor:
             sentence = "the floor lies beyond the search limits of the description's base_footprint"
             findings.refuse("floor_far_from_description", sentence, "check the description's base_footprint")
         checks.check_shape(findings, fit)
-        near, by_noise = nearest_plane_off(rays, state, search)
+        near, by_noise = nearest_plane_off(fit)
         checks.check_at_wheels(findings, highest_spot(rays, state, search), near, by_noise + fit.systematic)
         for name, disagreement in disagreements.items():
             checks.check_disagreement(findings, disagreement, name, self._names[0])

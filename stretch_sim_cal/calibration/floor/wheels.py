@@ -14,10 +14,9 @@ import numpy as np
 from scipy.spatial import cKDTree
 
 from stretch_sim_cal.calibration.floor.cells import FloorRays
-from stretch_sim_cal.calibration.floor.fit import HALF_INTERQUARTILE, STEP_SPACING, SURFACE_NOISE, FoundFloor
+from stretch_sim_cal.calibration.floor.fit import HALF_INTERQUARTILE, STEP_SPACING, SURFACE_NOISE, FloorFit, FoundFloor
 from stretch_sim_cal.calibration.problem import State
 from stretch_sim_cal.calibration.robust import TUKEY, tukey_weights
-from stretch_sim_cal.geometry.planes import LEVEL, height_slopes
 
 FOOTPRINT_RADIUS = 0.3  # m; what lies nearer may be between or under the wheels
 # The nearest floor is that within the first of these (m) beyond that radius. Sectors where none is seen there count to
@@ -27,8 +26,8 @@ DISCS, SPACING = (0.06, 0.12), 0.03  # radii and distances of the discs, m
 LEAST_RAYS = 6
 # m: farther off the plane are objects, to whose feet the heights of a disc spread more than this beyond noise.
 HIGHEST, MIXED = 0.05, 0.004
-# The radius (m) of the floor whose plane is compared; how near (m) heights agree at best.
-AROUND, LEAST_DEVIATION, ITERATIONS = 0.7, 0.001, 15
+# The radius (m) of the floor whose plane is compared; how near (m) its patches agree at best.
+AROUND, LEAST_DEVIATION, ITERATIONS = 0.7, 0.0004, 15
 # Of 1000 discs on sound floors the largest ratio is 2 to 3.5.
 SIGNIFICANCE, LEAST_HEIGHT = 4.5, 0.002  # standard deviations, m
 
@@ -67,21 +66,18 @@ def highest_spot(rays: Sequence[FloorRays], state: State, found: FoundFloor) -> 
     return spot
 
 
-def nearest_plane_off(rays: Sequence[FloorRays], state: State, found: FoundFloor) -> tuple[np.ndarray, np.ndarray]:
-    """Return the increment (3,) that leads from the floor of the estimate `state` to that within `AROUND` of the robot,
-    and its covariance (3, 3) by noise; 0 if too little floor is seen there."""
-    places, heights, noise = _against(rays, state, found)
-    around = np.linalg.norm(places, axis=1) < AROUND
-    slopes = height_slopes(np.column_stack([places, np.zeros(len(places))])[around], LEVEL)
-    heights, noise = heights[around], noise[around]
-    deviations = np.hypot(noise, LEAST_DEVIATION)
+def nearest_plane_off(fit: FloorFit) -> tuple[np.ndarray, np.ndarray]:
+    """Return the increment (3,) that leads from a fitted floor to that by the patches within `AROUND` of the robot, and
+    its covariance (3, 3) by noise; 0 if too little floor is seen there."""
+    near = fit.well_known & fit.allowed & (np.linalg.norm(fit.centres, axis=1) < AROUND)
+    heights, slopes, noise = fit.residuals()[near], fit.slopes[near], fit.noise[near]
     off = np.zeros(3)
     for _ in range(ITERATIONS):
-        weights = tukey_weights((heights - slopes @ off) / (TUKEY * deviations)) / noise**2
+        weights = tukey_weights((heights + slopes @ off) / (TUKEY * np.hypot(noise, LEAST_DEVIATION))) / noise**2
         information = (slopes * weights[:, None]).T @ slopes
         if np.linalg.cond(information) > 1e8:
             return np.zeros(3), np.eye(3)
-        off = np.linalg.solve(information, slopes.T @ (weights * heights))
+        off = -np.linalg.solve(information, slopes.T @ (weights * heights))
     return off, np.linalg.inv(information)
 
 
