@@ -178,6 +178,14 @@ def test_an_error_of_the_robot_is_named_and_hardly_moves_the_mounts(robot, robot
         assert warning.code == named[0] and named[1] in warning
 
 
+def test_joint_states_of_another_pose_are_refused(robot):
+    _, samples = recorded(robot, poses=FOUR)
+    late = [dataclasses.replace(one, clouds=after.clouds) for one, after in zip(samples, samples[1:], strict=False)]
+    found = mounts_of(robot, late)
+    assert found.refusals[0].code == "robot_elsewhere"
+    assert "pose 0" in found.refusals[0] and "in another pose than its joint states" in found.refusals[0]
+
+
 def test_too_few_returns_are_refused_and_not_written(robot, sweep, tmp_path):
     sample = sweep[1][0]
     poor = dataclasses.replace(sample, clouds=sample.clouds | {"left": sample.clouds["left"][::80]})

@@ -13,7 +13,10 @@ from stretch_sim_cal.geometry.transforms import error, inverse, log
 
 MISPLACED = 3.5  # sigma of the model's uncertainty
 ALIGNMENT_SIGMAS = 5.0
-FRONT = 0.04  # m in front of the model, which no noise explains
+FRONT = 0.04  # m in front of the model or behind it, which no noise explains
+# The share of a pose's returns behind the model: 0.03 if the grippers have other shapes than described, 0.2 if the mast
+# leans by 1 deg more, 0.5 to 0.7 in the worst pose if the joint states are those of another one.
+MOST_BEHIND = 0.3
 # An offset that moves the floor by less than this (m, rad) is not worth a warning.
 WORTH_DISTANCE, WORTH_ANGLE = 0.005, float(np.deg2rad(0.25))
 
@@ -88,6 +91,18 @@ def mount_refusals(
             "pose, beyond the range of this method; check for swapped lidars or another robot's description",
         )  # fmt: skip
     return refusals
+
+
+def not_in_pose(behind: Mapping[str, float]) -> list[Finding]:
+    """Return why the extrinsics are rejected if the robot was elsewhere than its joint states: by the share of returns
+    behind the model, by sample."""
+    elsewhere = sorted((name for name, share in behind.items() if share > MOST_BEHIND), key=lambda name: -behind[name])
+    return when(
+        bool(elsewhere), "robot_elsewhere",
+        f"{', '.join(elsewhere)}: up to {100 * max(behind.values(), default=0.0):.0f} % of the rays that meet the "
+        "model end behind it: the robot was in another pose than its joint states, or is another one than described",
+        "record clouds and joint states by one clock while the robot stands still; check the description",
+    )  # fmt: skip
 
 
 def _deviation(direction: Direction) -> str:

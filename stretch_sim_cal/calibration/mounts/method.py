@@ -15,9 +15,17 @@ from dataclasses import replace
 import numpy as np
 
 from stretch_sim_cal.calibration.findings import unit_warnings
-from stretch_sim_cal.calibration.mounts.findings import MISPLACED, UNCONVERGED, mount_refusals, mount_warnings
+from stretch_sim_cal.calibration.mounts.findings import (
+    FRONT,
+    MISPLACED,
+    UNCONVERGED,
+    mount_refusals,
+    mount_warnings,
+    not_in_pose,
+)
 from stretch_sim_cal.calibration.mounts.model_errors import MOST_RELEASED, ModelErrors, with_model_errors
 from stretch_sim_cal.calibration.mounts.residuals import (
+    COLLAR,
     REACH,
     CloudReader,
     LidarRays,
@@ -75,6 +83,7 @@ SAME_OFFSET = 2e-5  # m and rad, of a joint: the model is not moved for smaller 
 TURNS = 1e-3  # rad per unit of a joint that turns links
 FIRST_POSITION, FIRST_ANGLE = 0.015, np.deg2rad(0.5)  # m, rad: an optical centre that no driver corrects
 MIN_POINTS = 500  # of each lidar
+SEEN_RAYS, SEEN_LEAST = 4000, 50  # rays of a lidar in a sample, and those of them that have to meet the model
 
 Poses = dict[str, np.ndarray]
 Seen = list[tuple[str, PosedSample, LidarRays]]
@@ -201,6 +210,25 @@ def residuals_of(
             near, samples = np.abs(matches.along) < gate, np.full(len(matches.indices), index)
             parts.append((matches.points, matches.hits, matches.distances, near, matches.links, samples))
     return Residuals(*(np.concatenate(arrays) for arrays in zip(*parts, strict=True)))
+
+
+def seen_through(
+    models: Sequence[PosedSample], poses: Mapping[str, np.ndarray], corrected: Callable[[str, np.ndarray], LidarRays]
+) -> dict[str, float]:
+    """Return, by the name of each sample with enough rays that meet the model, not at an edge, the share of these whose
+    returns lie clearly behind it; `corrected` as of `residuals_of`."""
+    shares = {}
+    for model in models:
+        behind = []
+        for name, pose in poses.items():
+            cloud = model.sample.clouds[name]
+            far = cloud[np.linalg.norm(cloud[:, :3], axis=1) > COLLAR]
+            matches = model.match(corrected(name, downsampled(far, SEEN_RAYS)), pose, np.inf, GRAZING)
+            behind.append(matches.along[model.inside(matches, EDGE_ANGLES[0], FRONT / 4)] > FRONT)
+        every = np.concatenate(behind)
+        if len(every) >= SEEN_LEAST:
+            shares[model.sample.name] = float(every.mean())
+    return shares
 
 
 def calibrate_mounts(
@@ -384,10 +412,11 @@ class _Mounts:
             observed[name] = directions(about, np.eye(4), settings.max_std_translation, settings.max_std_rotation)
         joints = joint_offsets(robot, self.joints, errors.covariance, self.samples)
         numbers = scalar_numbers(self.state, of_scalars, robot.lidars)
-        drawn = residuals_of(
-            self.models, poses, SEEN * settings.range_noise,
-            lambda name, cloud: self._corrected(name, self.readers[name].returns(cloud)),
-        )  # fmt: skip
+
+        def corrected(name: str, cloud: np.ndarray) -> LidarRays:
+            return self._corrected(name, self.readers[name].returns(cloud))
+
+        drawn = residuals_of(self.models, poses, SEEN * settings.range_noise, corrected)
         return MountsResult(
             poses, errors.covariance[: robot.first_link, : robot.first_link],
             float(np.sqrt(np.mean(along**2))) if len(along) else float("nan"),
@@ -396,7 +425,7 @@ class _Mounts:
             warnings=mount_warnings(
                 observed, joints, by_link, drawn, robot.links, poses, self.alignment, settings.offsets_asked_for
             ) + unit_warnings(numbers, settings.sensor, robot.lidars) + [UNCONVERGED] * (not converged),
-            refusals=mount_refusals(
+            refusals=not_in_pose(seen_through(self.models, poses, corrected)) + mount_refusals(
                 counts, observed, poses, self.nominal, MIN_POINTS, settings, self.alignment is not None
             ),
             diagnostics={
