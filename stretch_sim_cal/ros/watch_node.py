@@ -57,6 +57,8 @@ class Watcher:
         self._told: set[str] = set()
         self._open: tuple[str, ...] = ()
         self.looks = 0
+        self._unknown = 0  # looks in a row that could not tell how the lidars are to each other
+        self.determined = False
         context.every(REPEAT, self._publish)
 
     def _digest_now(self) -> str:
@@ -93,10 +95,21 @@ class Watcher:
         self._history.add(look, self._digest)
         self._watch.add(look)
         self._tell(look.stamp)
+        self._count(look)
         self._publish()
         if look.refused:
             return f"undetermined: {look.refused[0]}"
         return "; ".join(state.sentence() for state in self._watch.changed) or self._said()
+
+    def _count(self, look: Measurement) -> None:
+        """Report lidars whose poses to each other cannot be measured any more: one that was knocked far is not a
+        drift that the test could follow."""
+        known = any(name.startswith(monitor.between("right")) for name in look.vectors)
+        self.determined |= known
+        self._unknown = 0 if known else self._unknown + 1
+        if self._unknown == monitor.WINDOW:
+            why = f": {look.refused[0]}" if look.refused else ""
+            self._context.log.error(f"the last {self._unknown} checks could not tell{why}; {monitor.RECALIBRATE}")
 
     @property
     def changed(self) -> bool:
@@ -192,6 +205,7 @@ class Watcher:
         if not message.status or self._open:
             why = self._open[0] if self._open else "no check yet"
             level = DiagnosticStatus.STALE if not message.status else DiagnosticStatus.WARN
+            level = DiagnosticStatus.ERROR if self._unknown >= monitor.WINDOW else level
             message.status.append(DiagnosticStatus(level=level, name="calibration: look", message=why))
         for status in message.status:
             status.hardware_id = str(self._calibration.path)
@@ -220,7 +234,7 @@ def _when(stamp: float | None) -> str:
 
 def watch(context: RobotContext) -> int:
     """Look every period, or less often if the looks take more than their share of a core; with a number of looks, end
-    after them. Raises `Refused` then if something has changed."""
+    after them. Raises `Refused` then if something has changed, or if none of the looks could tell."""
     options, watcher = context.options, Watcher(context)
     print(f"monitoring {options.calibration_file or default_path()}", flush=True)
     while True:
@@ -234,6 +248,8 @@ def watch(context: RobotContext) -> int:
         if options.looks and watcher.looks >= options.looks:
             if watcher.changed:
                 raise Refused("the calibration is no longer valid; see above")
+            if not watcher.determined:
+                raise Refused("none of the checks could tell whether the calibration is valid; see above")
             return 0
         used = time.process_time() - used
         until = began + max(options.period, used / options.share)

@@ -66,6 +66,18 @@ def test_a_lidar_that_is_pushed_is_said_published_and_kept(graph, monkeypatch):
     assert said["looks"] == 3 and len(said["changes"]) == 1
 
 
+def test_a_lidar_that_is_knocked_far_is_no_valid_calibration(graph, monkeypatch):
+    monkeypatch.setattr(watch_node.monitor, "WINDOW", 2)
+    with graph.simulator(*ROBOT) as truth:
+        true_calibration(load_truth(truth)).save(graph.calibration_file)
+    with graph.simulator(*ROBOT, "--lidar-right-error=0,0,0,0,40,0"):
+        ended = watch(graph, 2, code=1)
+    assert "undetermined: " in ended.out and "none of the checks could tell" in ended.err
+    assert (
+        "the last 2 checks could not tell" in ended.err and "check whether a lidar or its bracket is loose" in ended.err
+    )
+
+
 def test_of_three_lidars_the_one_that_is_elsewhere_is_named(graph):
     robot = ("--robot", "three_lidar_amr", "--world", "furnished_room", "--sensor", "os0_32_sparse", "--seed", "4")
     with graph.simulator(*robot, "--real-time-factor", "1") as truth:
