@@ -83,7 +83,7 @@ def test_a_step_of_half_of_that_is_seen_in_one_frame_or_makes_the_result_less_su
     assert abs(scene.error(result)[0]) < 3.5 * np.sqrt(result.covariance[0, 0])
 
 
-@pytest.mark.parametrize("ahead", [True, False])
+@pytest.mark.parametrize("ahead", [pytest.param(True, marks=pytest.mark.long), False])
 def test_of_a_floor_that_bends_the_robots_side_counts(ahead):
     ramp = height_field(lambda x, y: np.radians(0.3) * np.maximum((x if ahead else -x) - 0.4, 0.0))
     scene = Scene(sensor="jt128_ideal", things=[ramp], without=("floor", "ground"))
