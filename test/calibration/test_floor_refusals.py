@@ -60,9 +60,10 @@ def test_a_wheel_on_a_mat_is_refused(world, height, size):
     )
 
 
-@pytest.mark.parametrize(
-    "height, width", [(0.01, 0.5), *(pytest.param(*each, marks=pytest.mark.long) for each in ((0.015, 1.0), (0.02, 0.6)))]
-)
+LARGER = [pytest.param(*each, marks=pytest.mark.long) for each in ((0.015, 1.0), (0.02, 0.6))]
+
+
+@pytest.mark.parametrize("height, width", [(0.01, 0.5), *LARGER])
 def test_a_robot_on_a_plate_that_is_too_small_to_be_its_floor_is_refused(height, width):
     scene = Scene(things=[box([width, width, 2 * height], [0, 0, 0])], stands_on=height)
     assert "floor_at_wheels: " in the_refusal(scene.solve())
