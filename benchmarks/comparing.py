@@ -45,6 +45,11 @@ class Effect:
     like: str = "jt128"
 
 
+def drawn(values: np.ndarray, model: ErrorModel, side: int, random: np.random.Generator) -> None:
+    """Units as the sensor file says that they differ."""
+    values += model.draw(random)
+
+
 def mount_errors(random: np.random.Generator) -> list[PoseError]:
     """Return errors of both mounts, up to 5 mm and 1 deg along and about each axis."""
     return [

@@ -19,7 +19,7 @@ import body_shape
 import floor
 import mounts
 import numpy as np
-from comparing import Effect, Errors, add_arguments, run, seeds_of
+from comparing import Effect, Errors, add_arguments, drawn, run, seeds_of
 
 from stretch_sim_cal import command
 from stretch_sim_cal.errors import InputError
@@ -54,10 +54,6 @@ def _harmonics(values, model: ErrorModel, side: int, random: np.random.Generator
     values[HARMONICS] += random.normal(0.0, np.radians(size), 4)
 
 
-def _drawn(values, model: ErrorModel, side: int, random: np.random.Generator) -> None:
-    values += model.draw(random)
-
-
 def _together(values, model: ErrorModel, side: int, random: np.random.Generator) -> None:
     """Half of each single effect at once."""
     _set(incidence=LATE / 2, echo=0.003, scale=(0.0005, -0.0005), offset=(0.005, -0.005), near=0.0075)(
@@ -82,7 +78,7 @@ EFFECTS = (
     Effect("azimuth harmonics 0.05 deg", _harmonics, CORRECTED),
     Effect("optical centre uncorrected", _set(), CORRECTED | {"distance_correction": False}),
     Effect("firing times uncorrected", _set(), CORRECTED | {"firing_time_correction": False}),
-    Effect("units drawn from the sensor file", _drawn, CORRECTED),
+    Effect("units drawn from the sensor file", drawn, CORRECTED),
     Effect("half of each together, driver corrects nothing", _together, dict.fromkeys(CORRECTED, False)),
     Effect("ideal, described as real", None, {}, IDEAL),
     Effect("ideal, described as ideal", None, {}, IDEAL, IDEAL),

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from comparing import Effect, Recording
+from comparing import Effect, Recording, drawn
 from edited_clouds import FRAMES, Case, ranges_of
 from edits import EDITS
 from real_data import GUESSES, NO_BODY, displaced, recordings, turned
@@ -44,10 +44,6 @@ SHARES = 5  # every so manyth case has two edits
 ACCEPT = (0.05, np.radians(2.0))
 
 
-def _drawn(values: np.ndarray, model, side: int, random: np.random.Generator) -> None:
-    values += model.draw(random)
-
-
 def recorded(kind: str, seed: int, world: str = WORLD) -> Case:
     """Return a clean recording; that of the stage is of a generated room of its seed, a real one of `_real`."""
     if kind == REAL:
@@ -61,7 +57,7 @@ def recorded(kind: str, seed: int, world: str = WORLD) -> Case:
         stage = Stage(load_sensor(sensor), seed, two_units=True, scans=FRAMES)
         rig = cal.Rig(np.eye(4), stage.guess(), sensor=stage.sensor)
         return Case(dict(stage.scans), [stage.truth], rig, True, elsewhere)
-    recording = Recording(Effect(kind, _drawn, {}, sensor, LIKE.get(sensor, sensor)), seed, world)
+    recording = Recording(Effect(kind, drawn, {}, sensor, LIKE.get(sensor, sensor)), seed, world)
     nominal = [recording.simulator.base_from_lidar(side, nominal=True) for side in SIDES]
     clouds = dict(zip(SIDES, map(list, zip(*recording.pairs(FRAMES), strict=True)), strict=True))
     rig = cal.Rig(*nominal, sensor=recording.sensor)

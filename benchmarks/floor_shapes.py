@@ -1,6 +1,6 @@
 """Floors that are no plane where the robot stands: what is accepted must be right, or unsure by as much.
 
-    python benchmarks/floor_shapes.py [--cases 72] [--first-seed 6001] [--shapes WORDS]
+    python benchmarks/floor_shapes.py [--cases 72] [--first-seed 6001] [--shapes NAME ...]
 
 A case is a simulated recording (8 scans of each lidar, units drawn from the sensor file) on a floor whose shape its
 seed draws. True is the plane under the wheels. Printed are, by shape, what was accepted and is wrong (further from the
@@ -16,15 +16,16 @@ from collections.abc import Callable
 
 import comparing
 import numpy as np
-from comparing import Effect, Recording
-from floor import known_and_true
+from comparing import Effect, Recording, drawn
+from effects import CORRECTED
+from floor import errors, known_and_true
 from scipy import stats
 from tqdm import tqdm
 
 import stretch_sim_cal as cal
 from stretch_sim_cal import command
 from stretch_sim_cal.calibration.methods import floor_method
-from stretch_sim_cal.geometry.planes import floor_between, floor_error
+from stretch_sim_cal.geometry.planes import floor_between
 from stretch_sim_cal.geometry.transforms import SIDES, from_xyz_rpy
 from stretch_sim_cal.robot.surfaces import Surface
 from stretch_sim_cal.simulation import solids
@@ -131,12 +132,7 @@ SHAPES: dict[str, Shape] = {
 }  # fmt: skip
 
 
-def _drawn(values: np.ndarray, model, side: int, random: np.random.Generator) -> None:
-    values += model.draw(random)
-
-
-DRIVER = {"distance_correction": True, "firing_time_correction": True}
-EFFECT = Effect("drawn", _drawn, DRIVER, "jt128_sparse_real", "jt128_sparse_real")
+EFFECT = Effect("drawn", drawn, CORRECTED, "jt128_sparse_real", "jt128_sparse_real")
 
 
 def judged(shape: str, seed: int) -> tuple[str, tuple[float, float], tuple[float, float]]:
@@ -159,10 +155,7 @@ def judged(shape: str, seed: int) -> tuple[str, tuple[float, float], tuple[float
 
 
 def _errors(found, truth) -> tuple[float, float]:
-    if found is None:
-        return np.nan, np.nan
-    height, tilt = floor_error(truth, found.plane)
-    return 1e3 * height, float(np.degrees(tilt))
+    return (np.nan, np.nan) if found is None else tuple(errors(found.plane, truth).values())
 
 
 def _summary(errors: list[tuple[float, float]]) -> str:
@@ -177,12 +170,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--cases", type=int, default=8 * len(SHAPES), help="(%(default)s)")
     parser.add_argument("--first-seed", type=int, default=6001, help="(%(default)s)")
-    parser.add_argument("--shapes", default="", help="only those whose names contain these words")
+    parser.add_argument("--shapes", nargs="+", choices=SHAPES, default=list(SHAPES), metavar="NAME", help="only these")
     args = parser.parse_args()
-    shapes = [shape for shape in SHAPES if args.shapes in shape]
     verdicts: dict[str, list] = collections.defaultdict(list)
     for case in tqdm(range(args.cases), disable=None):
-        shape = shapes[case % len(shapes)]
+        shape = args.shapes[case % len(args.shapes)]
         verdicts[shape].append((args.first_seed + case, *judged(shape, args.first_seed + case)))
     print("| floor | wrong | right | refused | accepted: mm, deg | published: mm, deg |")
     print("|---|---|---|---|---|---|")

@@ -51,7 +51,7 @@ class State:
 
 
 def curvature_shapes(points: np.ndarray) -> np.ndarray:
-    """Return the derivatives (N, 3) of a floor's height at points (N, 3) in base_link by its curvature xx, xy, yy."""
+    """Return the derivatives (N, 3) of a floor's height by its curvature xx, xy, yy, at points (N, 3) or (N, 2)."""
     x, y = points[:, 0], points[:, 1]
     return np.column_stack([x * x / 2.0, x * y, y * y / 2.0])
 

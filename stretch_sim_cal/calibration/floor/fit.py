@@ -8,10 +8,11 @@ distance from the plane (carpets, thresholds and cables lose their weight), with
 (V. Yohai, "High breakdown-point and high efficiency robust estimates for regression", 1987).
 
 With a step of a few millimetres the fitted plane lies between two levels, neither of which is an outlier. So
-`find_step` searches for the straight line whose sides differ most significantly in height. It is a step if it explains
-the residuals of the plane better than curvature; only the robot's side is fitted. Curvature is fitted if it explains
-most of the residuals of a plane; the plane is then the tangent at the robot. The lidars' errors and poses are those of
-the joint estimate, which uses from this fit the weights of patches, their unevenness, and whether the floor is curved.
+`find_step` searches for the straight line whose sides differ most significantly in height or in slope. It is a step or
+a kink if it explains the residuals of the plane better than curvature; only the robot's side is fitted. Curvature is
+fitted if it explains most of the residuals of a plane; the plane is then the tangent at the robot. The lidars' errors
+and poses are those of the joint estimate, which uses from this fit the weights of patches, their unevenness, and
+whether the floor is curved.
 """
 
 from collections.abc import Sequence
@@ -20,6 +21,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from stretch_sim_cal.calibration.floor import cells
+from stretch_sim_cal.calibration.problem import curvature_shapes
 from stretch_sim_cal.calibration.robust import TUKEY, robust_deviation, tukey_weights, weighted_quantile
 from stretch_sim_cal.calibration.settings import FloorSettings
 from stretch_sim_cal.geometry.planes import LEVEL, UP, Plane, fit_plane, incremented
@@ -297,8 +299,7 @@ class FloorFit:
         self.well_known = np.isfinite(self.heights) & (self.noise < WELL_KNOWN)
         # The mean points at which the patches' rays meet the floor: the levers of their slopes.
         levers = np.column_stack([self.slopes[:, 2], -self.slopes[:, 1]])
-        x, y = np.where(np.isfinite(self.slopes[:, 1:]), levers, 0.0).T
-        self.shapes = np.column_stack([x**2 / 2, x * y, y**2 / 2])
+        self.shapes = curvature_shapes(np.where(np.isfinite(self.slopes[:, 1:]), levers, 0.0))
         self.allowed = np.ones(len(self.centres), bool)
         self.step, self.hidden_step = None, 0.0
         self.solution = np.zeros(6)

@@ -15,7 +15,7 @@ from scipy.spatial import cKDTree
 
 from stretch_sim_cal.calibration.floor.cells import FloorRays
 from stretch_sim_cal.calibration.floor.fit import HALF_INTERQUARTILE, STEP_SPACING, SURFACE_NOISE, FloorFit, FoundFloor
-from stretch_sim_cal.calibration.problem import State
+from stretch_sim_cal.calibration.problem import State, curvature_shapes
 from stretch_sim_cal.calibration.robust import TUKEY, tukey_weights
 
 FOOTPRINT_RADIUS = 0.3  # m; what lies nearer may be between or under the wheels
@@ -86,9 +86,7 @@ def _against(rays: Sequence[FloorRays], state: State, found: FoundFloor) -> tupl
     without the robot, high objects, and what lies beyond a step."""
     places = np.concatenate([part.aims for part in rays])
     against = [part.against(state.floor) for part in rays]
-    x, y = places.T
-    heights = np.concatenate([part.heights for part in against])
-    heights = heights - np.column_stack([x**2 / 2, x * y, y**2 / 2]) @ state.curvature
+    heights = np.concatenate([part.heights for part in against]) - curvature_shapes(places) @ state.curvature
     along_ray = found.range_noise * np.concatenate([part.cosines for part in against])
     noise = np.hypot(along_ray, SURFACE_NOISE) / np.sqrt(np.concatenate([part.counts for part in rays]))
     kept = ~np.concatenate([part.on_robot for part in rays]) & (np.abs(heights) < HIGHEST)
