@@ -3,6 +3,7 @@ base_link."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -53,7 +54,7 @@ class Surface(Cells):
         """The number of lidars, by the highest one."""
         return int(self.side.max(initial=0)) + 1
 
-    @property
+    @cached_property
     def ranges(self) -> np.ndarray:
         """Distances (M,) between lidar and point."""
         return lengths(self.points - self.origins)
