@@ -325,14 +325,16 @@ def unknown_sensor(case: Case, random: Random) -> bool:
 
 @of_case("both lidars' returns in one's")
 def merged(case: Case, random: Random) -> None:
-    """A topic of all lidars' returns, brought together by the description, in place of one lidar's."""
+    """A topic of all lidars' returns, brought together by the description, in place of one lidar's: those of this scan,
+    or of the one before or after."""
     (side,) = one_side(random)
     (other,) = set(SIDES) - {side}
     nominal = case.rig.left_from_right
     to_side = nominal if side == "left" else inverse(nominal)
+    order = np.roll(np.arange(len(case.clouds[other])), random.integers(-1, 2))
     case.clouds[side] = [
-        np.concatenate([own, transformed(added.copy(), to_side)])
-        for own, added in zip(case.clouds[side], case.clouds[other], strict=True)
+        np.concatenate([own, transformed(case.clouds[other][number].copy(), to_side)])
+        for own, number in zip(case.clouds[side], order, strict=True)
     ]
 
 

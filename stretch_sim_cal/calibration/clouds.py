@@ -56,8 +56,12 @@ SAME_TABLE, WITHOUT_PARALLAX = np.deg2rad(0.5), 2.0
 # points, and different values, show it.
 LEAST_STEP, STEP_ROUNDING, STEP_POINTS, STEP_VALUES = 5e-4, 1e-5, 5000, 100
 # So many runs of so many distances from return to return are compared, which rounding changes by less than this (m). If
-# more than a share of one lidar's runs are in another's cloud, that contains its returns.
-RUNS, RUN, SAME_STEP, SAME_SHARE = 200, 8, 2e-5, 0.2
+# more than a share of one lidar's runs are in another's cloud, that contains its returns: of the same time, or of scans
+# before or after, less than so many apart.
+RUNS, RUN, SAME_STEP, SAME_SHARE, SCANS_APART = 200, 8, 2e-5, 0.2, 3
+# So far (rad) in elevation may three quarters of the returns be from the next ones around in their channel: those of
+# real lidars are by 0.01 deg, those in clouds of two lidars 1 to 6 cm apart by 0.2 to 1.
+ONE_CONE = np.deg2rad(0.2)
 
 
 def model_of_rows(sensor: Sensor | None, elevations: np.ndarray) -> ErrorModel:
@@ -410,15 +414,26 @@ def _common_runs(steps: np.ndarray, others: np.ndarray) -> float:
     runs = others[begins[:, None] + np.arange(RUN)]
     # Runs on surfaces without noise are equal everywhere.
     runs = runs[np.ptp(runs, axis=1) > 0.001]
-    order = np.argsort(steps[: last + 1])
-    ascending = steps[order]
-    low, high = (np.searchsorted(ascending, runs[:, 0] + sign * SAME_STEP) for sign in (-1.0, 1.0))
-    number = np.repeat(np.arange(len(runs)), high - low)
-    begin = order[np.arange(len(number)) - np.repeat(np.cumsum(high - low) - high, high - low)]
+    runs = runs[np.argsort(runs[:, 0])]
+    low, high = (np.searchsorted(runs[:, 0], steps[: last + 1] + sign * SAME_STEP) for sign in (-1.0, 1.0))
+    begin = np.repeat(np.arange(last + 1), high - low)
+    number = np.arange(len(begin)) - np.repeat(np.cumsum(high - low) - high, high - low)
     for step in range(1, RUN):
         same = np.abs(steps[begin + step] - runs[number, step]) < SAME_STEP
         begin, number = begin[same], number[same]
     return len(np.unique(number)) / max(len(runs), 1)
+
+
+def _off_cone(cloud: "Cloud") -> float:
+    """Return how far (rad) in elevation three quarters of the returns are at most from the next ones around in their
+    channel; 0 without channels."""
+    if cloud.ring is None or len(np.unique(cloud.ring)) < 2:
+        return 0.0
+    far = np.flatnonzero(lengths(cloud.points) > WITHOUT_PARALLAX)
+    x, y, z = cloud.points[far].astype(float).T
+    around = np.lexsort((np.arctan2(y, x), cloud.ring[far]))
+    apart = np.abs(np.diff(np.arctan2(z, np.hypot(x, y))[around]))[np.diff(cloud.ring[far][around]) == 0]
+    return float(np.quantile(apart, 0.75)) if len(apart) else 0.0
 
 
 class FrameIntake:
@@ -431,7 +446,7 @@ class FrameIntake:
         self.num_frames = 0
         self.empty = [0] * len(names)
         self.repeated = [0] * len(names)
-        self._compared = False
+        self._steps: list[list[np.ndarray]] = []
 
     def admit(self, *clouds: np.ndarray) -> tuple["Cloud", ...]:
         """Return the usable returns of one cloud of each lidar, in its own frame; any may be empty.
@@ -441,22 +456,33 @@ class FrameIntake:
         self.num_given += 1
         usable = tuple(self._usable(cloud, number) for number, cloud in enumerate(clouds))
         self.num_frames += any(len(cloud) for cloud in usable)
-        if not self._compared and all(len(cloud) for cloud in usable):
-            self._compared = True
+        if len(self._steps) < SCANS_APART and all(len(cloud) for cloud in usable):
             self._check_apart(usable)
         return usable
 
     def _check_apart(self, clouds: Sequence["Cloud"]) -> None:
         """Raise `InputError` if a cloud contains another lidar's returns: posed by the description, they would confirm
-        it."""
+        it. A copy may have been paired with the next scan of the lidar that it is of."""
         steps = [lengths(np.diff(cloud.points.astype(float), axis=0)) for cloud in clouds]
+        self._steps.append(steps)
+        first = self._steps[0]
         for one, other in itertools.permutations(range(len(clouds)), 2):
-            share = _common_runs(steps[one], steps[other])
+            share = _common_runs(first[one], steps[other])
+            if steps is not first:
+                share = max(share, _common_runs(steps[one], first[other]))
             if share > SAME_SHARE:
                 raise InputError(
                     f"clouds: {100.0 * share:.0f} % of the {self._names[other]} lidar's returns are in the "
                     f"{self._names[one]} lidar's clouds, too: one topic is a copy of the other, or has the returns "
                     "of several lidars; give each lidar the topic of its own driver"
+                )
+        for name, cloud in zip(self._names, clouds, strict=True):
+            off = _off_cone(cloud) if steps is first else 0.0
+            if off > ONE_CONE:
+                raise InputError(
+                    f"clouds: neighbouring returns of one channel of the {name} lidar are {np.degrees(off):.1f} deg "
+                    "apart in elevation: its topic has the returns of several lidars, or is not in the frame in which "
+                    "the lidar turns about z; give each lidar the topic of its own driver"
                 )
 
     def warnings(self) -> list[Finding]:

@@ -20,7 +20,7 @@ from stretch_sim_cal.calibration.problem import State
 from stretch_sim_cal.calibration.settings import AlignmentSettings
 from stretch_sim_cal.calibration.surfaces import Lidar, in_base
 from stretch_sim_cal.errors import InputError
-from stretch_sim_cal.geometry.transforms import SIDES, exp, from_xyz_rpy, inverse, log
+from stretch_sim_cal.geometry.transforms import SIDES, apply, exp, from_xyz_rpy, inverse, log
 from stretch_sim_cal.sensor.points import coordinates
 from stretch_sim_cal.sensor.sensor import load_sensor
 from stretch_sim_cal.sensor.unit import CENTRE_SHARE, FIRING_SHARE, UnitSpread
@@ -62,14 +62,35 @@ def test_mirrored_clouds_are_refused_and_named(scene, sides, mirror):
 
 
 @pytest.mark.parametrize(("only_copied", "others"), [(True, 0), (False, 0), (False, 5)])
-def test_a_topic_with_another_lidars_returns_is_refused(scene, only_copied, others):
-    """Brought together by the description, they agree with it whatever the lidars' poses are."""
+@pytest.mark.parametrize("late", [0, 2, -2])
+def test_a_topic_with_another_lidars_returns_is_refused(scene, only_copied, others, late):
+    """Brought together by the description, they agree with it whatever the lidars' poses are; perhaps in the scan
+    before or after the one that they are paired with. Here, clouds have no channels."""
+    scans = {side: [coordinates(cloud) for cloud in getattr(scene, side)] for side in SIDES}
     found = []
-    for left, right in zip(scene.left, scene.right, strict=True):
-        added = returns.transformed(right.copy(), scene.initial)[others:]
+    for left, right in zip(scans["left"], np.roll(np.arange(FRAMES), late), strict=True):
+        added = apply(scene.initial, scans["right"][right])[others:]
         found.append(added if only_copied else np.concatenate([left, added]))
     with pytest.raises(InputError, match="of the right lidar's returns are in the left lidar's clouds"):
-        scene.align(left=found)
+        scene.align(left=found, right=scans["right"])
+
+
+@pytest.mark.parametrize("name", ["vlp16", "xt32"])
+def test_a_topic_with_another_lidars_returns_of_other_scans_is_refused(name):
+    """The returns of one channel are at one elevation, if they are of one lidar."""
+    stage = Stage(load_sensor(name), seed=13)
+    random = np.random.default_rng(1)
+    later = [
+        returns.scaled(cloud.copy(), 1.0 + 0.001 * random.normal(size=len(cloud))) for cloud in stage.scans["right"]
+    ]
+    stage.scans["left"] = [
+        np.concatenate([own, returns.transformed(added, stage.guess())])
+        for own, added in zip(stage.scans["left"], later, strict=True)
+    ]
+    with pytest.raises(
+        InputError, match="the left lidar are .* deg apart in elevation: its topic has the returns of several"
+    ):
+        stage.align("planes", True, stage.guess())
 
 
 @pytest.mark.parametrize(("name", "known"), [("vlp16", False), ("xt32", True)])
