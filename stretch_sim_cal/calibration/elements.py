@@ -4,23 +4,25 @@ lidar with few channels sees one line.
 Each cell of one lidar is compared with each other lidar's nearest cell, along the mean of both normals. Normals are
 fitted across channels (`surfaces.py`): fitted along single channels, they would indicate no motion of two lidars at
 nearly one position. Shapes between the cells make such residuals larger than the noise, and correlated within a piece
-of furniture. So their standard deviation is that of the residuals themselves, and their covariance of the poses is a
-sandwich over pieces of `PIECE` (H. White, "A heteroskedasticity-consistent covariance matrix estimator", Econometrica
-1980): its mean over all directions, or more in those in which it is larger, as in a street along the road and in yaw by
-twice (less in the others cost accuracy).
+of furniture. So their standard deviation is that of the residuals of their piece of `PIECE`: with that of all, which is
+the ground's, whatever leaves happen to be near would confirm any pose. It is taken about the piece's median: leaves
+scatter about any, while a wall that stands elsewhere for one lidar contradicts the others, and must not count less for
+it. Their covariance of the poses is a sandwich over these pieces (H. White, "A heteroskedasticity-consistent covariance
+matrix estimator", Econometrica 1980): its mean over all directions, or more in those in which it is larger, as in a
+street along the road and in yaw by twice (less in the others cost accuracy).
 
 If a lidar moves, other cells become neighbours, and the residuals change by less than their derivatives say: in rooms
 by 0.5 to 0.9 of that, among leaves by less than 0.2. The ratio, the gain, is measured by moving the lidars a little
-(`_reductions`): further than a standard deviation of the residuals, walls seem to have none, either. The information
-about a direction falls with the square of its gain, and so does that about the lidars' errors given the poses:
-neighbouring leaves also seem to show that the ranges of two lidars agree. In real and simulated rooms, 16 to 32
-channels, the covariance of the sandwich alone is too small by a factor of 4 to 7: `CORRELATED` is a margin for a gain
-of 0.45, below which the gain itself counts.
+(`_reductions`), with the weights that they have then: further than a standard deviation of the residuals, walls seem to
+have none, either. The information about a direction falls with the square of its gain, and so does that about the
+lidars' errors given the poses: neighbouring leaves also seem to show that the ranges of two lidars agree. In real and
+simulated rooms, 16 to 32 channels, the covariance of the sandwich alone is too small by a factor of 4 to 7:
+`CORRELATED` is a margin for a gain of 0.45, below which the gain itself counts.
 """
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy import sparse
@@ -36,7 +38,7 @@ from stretch_sim_cal.calibration.normal_equations import (
     sparse_rows,
 )
 from stretch_sim_cal.calibration.problem import State, Unknowns
-from stretch_sim_cal.calibration.robust import TUKEY, products, robust_deviation, tukey_weights
+from stretch_sim_cal.calibration.robust import MAD, TUKEY, products, robust_deviation, tukey_weights
 from stretch_sim_cal.calibration.surfaces import NORMAL_NEIGHBOURS, Lidar, Surface
 from stretch_sim_cal.geometry.transforms import by_twist, exp
 from stretch_sim_cal.sensor.unit import CHANNEL_KINDS, LEAST_COSINE, OF_SCANS, SCALARS
@@ -52,6 +54,8 @@ MIN_NORMAL_COSINE = 0.7
 # The largest distance of two cells of one surface: as a share of the gap between channels, and at least (m).
 WITHIN_GAP, WITHIN = 0.7, 0.05
 LEAST_DEVIATION = 0.002  # m
+# The residuals of all count in the deviation of a piece as so many of its own: with 5 columns of a QT64 are refused.
+OF_ALL = 20.0
 FEWEST = 50
 COMMON = 6 + len(SCALARS) + len(OF_SCANS)  # of a row's entries, those of no channel
 
@@ -60,10 +64,10 @@ COMMON = 6 + len(SCALARS) + len(OF_SCANS)  # of a row's entries, those of no cha
 class Elements:
     """The factors: cells `seen` (K,) of a surface against cells `against` (K,) of another lidar's, `pairs` (K, 2) being
     the lidars of the latter and the former, with `normals` (K, 3) at `middles` (K, 3) between both, `residuals` (K,) in
-    m, robust `weights` (K,), one `variance` (m2) and the variances `tilts` (K,) of the normals (rad2). `piece` (K,)
-    numbers the pieces. Their `information` (6 (n - 1), 6 (n - 1)) about the poses is that of the sandwich, reduced by
-    the gains: X = `reduction` Y `reduction`'. That about the lidars' errors given the poses is that of the rows times
-    `of_units`."""
+    m, `weights` (K,), robust and by the deviations of their pieces, one `variance` (m2) and the variances `tilts` (K,)
+    of the normals (rad2). `piece` (K,) numbers the pieces. Their `information` (6 (n - 1), 6 (n - 1)) about the poses
+    is that of the sandwich, reduced by the gains: X = `reduction` Y `reduction`'. That about the lidars' errors given
+    the poses is that of the rows times `of_units`."""
 
     surface: Surface
     state: State
@@ -116,7 +120,8 @@ class Elements:
         before = unknowns.of_free_poses(of_rows.information) + 1e-9 / self.variance * np.eye(len(poses))
         solved = np.linalg.solve(before, np.column_stack([of_rows.information[poses], of_rows.gradient[poses]]))
         added = (self.information - self.of_units * before) @ solved
-        equations.information += self.of_units * of_rows.information + solved[:, :-1].T @ added[:, :-1]
+        change = solved[:, :-1].T @ added[:, :-1]
+        equations.information += self.of_units * of_rows.information + (change + change.T) / 2.0
         equations.gradient += self.of_units * of_rows.gradient + solved[:, :-1].T @ added[:, -1]
 
     def _add_rows(self, equations: NormalEquations, unknowns: Unknowns, lidars: Sequence[Lidar]) -> None:
@@ -196,14 +201,18 @@ def elements(
     if len(seen) < FEWEST:
         return None
     deviation = max(robust_deviation(residuals), LEAST_DEVIATION)
+    _, pieces = np.unique(np.floor(surface.points / PIECE).astype(int), axis=0, return_inverse=True)
+    pieces = pieces.ravel()
+    matching = replace(matching, deviation=deviation, piece=pieces)
     # Of the differences between n lidars n - 1 are independent.
-    weights = tukey_weights(residuals / (TUKEY * deviation)) * ((number - 1.0) / len(pairs))
     rows, sides = by_twist(middles, normals), surface.side[np.column_stack([against, seen])]
+    signs = np.sign(sides[:, 1] - sides[:, 0])
+    weights = matching.weights(seen, residuals, signs, sides.min(axis=1) * number + sides.max(axis=1))
+    weights *= (number - 1.0) / len(pairs)
     jacobian = of_relative_poses(rows, sides, number)
     information = products_of_relative_poses(rows, weights, rows, sides, number) + 1e-9 * np.eye(jacobian.shape[1])
     remaining = residuals - jacobian @ np.linalg.solve(information, jacobian.T @ (weights * residuals))
-    _, piece = np.unique(np.floor(surface.points[seen] / PIECE).astype(int), axis=0, return_inverse=True)
-    piece = piece.ravel()
+    _, piece = np.unique(pieces[seen], return_inverse=True)
     of_piece = sparse.csr_array((np.ones(len(piece)), (np.arange(len(piece)), piece)))
     by_piece = products(of_piece, weights * remaining, jacobian)
     root = np.linalg.cholesky(information)
@@ -213,7 +222,7 @@ def elements(
     variance = CORRELATED * max(float(np.mean(sandwich)), deviation**2)
     reduction, of_units = np.eye(len(root)), 1.0
     if len(seen) >= FEWEST_MOVED:
-        reduction, of_units = _reductions(matching, pairs, deviation, root)
+        reduction, of_units = _reductions(matching, pairs, root)
     axes = reduction @ root @ axes
     of_poses = (axes / np.maximum(CORRELATED * sandwich, variance)) @ axes.T
     return Elements(
@@ -224,13 +233,16 @@ def elements(
 
 @dataclass(frozen=True)
 class _Matching:
-    """The cells `of_lidar` of a surface, the `trees` of their points, and how far (M,) from each cell others may be of
-    the same surface."""
+    """The cells `of_lidar` of a surface, the `trees` of their points, how far (M,) from each cell others may be of the
+    same surface. Of their residuals: the standard `deviation` (m) of all, and the numbers (M,) of each cell's
+    `piece`."""
 
     surface: Surface
     of_lidar: Sequence[np.ndarray]
     trees: Sequence[cKDTree | None]
     within: np.ndarray
+    deviation: float = np.nan
+    piece: np.ndarray | None = None
 
     @classmethod
     def of(cls, surface: Surface, usable: np.ndarray, number: int) -> "_Matching":
@@ -271,39 +283,56 @@ class _Matching:
         above = np.einsum("ki,ki->k", normals, points - beside)
         return cells, against, normals, (points + beside) / 2.0, above, number[kept]
 
-    def gradients(
-        self, pair: tuple[int, int], deviation: float, steps: np.ndarray, every: int
-    ) -> tuple[np.ndarray, np.ndarray]:
+    def weights(
+        self, cells: np.ndarray, residuals: np.ndarray, signs: np.ndarray, number: np.ndarray, every: int = 1
+    ) -> np.ndarray:
+        """Return the weights (K,) of residuals (K,) of cells (K,), `every` so manyth: robust, and by the deviations of
+        their pieces, apart for each `number` (K,) of a pair or a move. `signs` (K,) are those of the second lidar."""
+        ratios = residuals / self.deviation
+        rougher = _rougher(signs * ratios, number * len(self.piece) + self.piece[cells], OF_ALL / every)
+        return tukey_weights(ratios / (TUKEY * rougher)) / rougher**2
+
+    def gradients(self, pair: tuple[int, int], steps: np.ndarray, every: int) -> tuple[np.ndarray, np.ndarray]:
         """Return the gradients (C, 7) of a pair's factors by the second lidar's twist and ranges with that lidar moved
-        by `steps` (C, 7), and their mean derivative (7, 7) as long as no other cells become neighbours, of `every` so
-        manyth cell."""
-        gradients, derivative = np.zeros((len(steps), 7)), np.zeros((7, 7))
-        for (one, other), sign in ((pair[::-1], 1.0), (pair, -1.0)):
-            cells, _, normals, middles, residuals, number = self.between(one, other, sign * steps, every)
-            cosines = np.einsum("ki,ki->k", normals, self.surface.rays[cells])
-            rows = np.column_stack([by_twist(middles, normals), cosines])
-            weighted = rows * tukey_weights(residuals / (TUKEY * deviation))[:, None]
-            np.add.at(gradients, number, sign * weighted * residuals[:, None])
-            derivative += weighted.T @ rows / len(steps)
-        return gradients, derivative
+        by `steps` (C, 7), and their derivative (7, 7) at the last step, as long as no other cells become neighbours and
+        no weights change, of `every` so manyth cell."""
+        ways = ((pair[::-1], 1.0), (pair, -1.0))
+        parts = [self.between(*way, sign * steps, every) for way, sign in ways]
+        cells, _, normals, middles, residuals, number = map(np.concatenate, zip(*parts, strict=True))
+        signs = np.repeat([sign for _, sign in ways], [len(part[0]) for part in parts])
+        cosines = np.einsum("ki,ki->k", normals, self.surface.rays[cells])
+        rows = np.column_stack([by_twist(middles, normals), cosines])
+        weighted = rows * self.weights(cells, residuals, signs, number, every)[:, None]
+        gradients = np.zeros((len(steps), 7))
+        np.add.at(gradients, number, (signs * residuals)[:, None] * weighted)
+        still = number == len(steps) - 1
+        return gradients, weighted[still].T @ rows[still]
 
 
-def _reductions(
-    matching: _Matching, pairs: Sequence[tuple[int, int]], deviation: float, root: np.ndarray
-) -> tuple[np.ndarray, float]:
+def _rougher(ratios: np.ndarray, piece: np.ndarray, of_all: float) -> np.ndarray:
+    """Return the standard deviation (K,), at least 1, about its median of each one's piece by the `ratios` (K,) of
+    residuals, of the pieces numbered `piece` (K,), to the deviation of all, which counts as `of_all` of them."""
+    _, of_one, count = np.unique(piece, return_inverse=True, return_counts=True)
+    middle = np.cumsum(count) - count + count // 2
+    apart = np.abs(ratios - ratios[np.lexsort((ratios, of_one))[middle]][of_one])
+    own = (MAD * apart[np.lexsort((apart, of_one))[middle]]) ** 2
+    return np.sqrt(np.maximum((count * own + of_all) / (count + of_all), 1.0))[of_one]
+
+
+def _reductions(matching: _Matching, pairs: Sequence[tuple[int, int]], root: np.ndarray) -> tuple[np.ndarray, float]:
     """Return the matrix (6 (n - 1), 6 (n - 1)) that reduces an information about the poses by gains that are smaller
     than `CORRELATED` allows for, and the factor for that about the lidars' errors given the poses. The gains are the
     derivative of the factors' gradient, measured by moving the lidars, or making their ranges longer, over that with
     the same neighbours: a symmetric matrix in coordinates in which the information, root root', is 1."""
-    number, length = len(matching.of_lidar), MOVED * deviation
+    number, length = len(matching.of_lidar), MOVED * matching.deviation
     lengths = np.array([length] * 3 + [length / float(np.median(matching.surface.ranges))] * 3 + [length])
-    steps = np.concatenate([np.diag(lengths), -np.diag(lengths)])
+    steps = np.concatenate([np.diag(lengths), -np.diag(lengths), np.zeros((1, 7))])
     cells = sum(len(matching.of_lidar[lidar]) for lidar in itertools.chain(*pairs))
     every = max(1, cells // max(MOVED_CELLS, OF_PAIR * len(pairs)))
     response, expected = np.zeros((2, 6 * number - 5, 6 * number - 5))
     for pair in pairs:
-        gradients, derivative = matching.gradients(pair, deviation, steps, every)
-        measured = ((gradients[:7] - gradients[7:]) / (2.0 * lengths[:, None])).T
+        gradients, derivative = matching.gradients(pair, steps, every)
+        measured = ((gradients[:7] - gradients[7:14]) / (2.0 * lengths[:, None])).T
         second_against_first = np.eye(number)[1:, pair[1]] - np.eye(number)[1:, pair[0]]
         between = block_diag(np.kron(second_against_first[:, None], np.eye(6)), 1.0)
         response += between @ measured @ between.T
