@@ -54,7 +54,8 @@ MIN_NORMAL_COSINE = 0.7
 # The largest distance of two cells of one surface: as a share of the gap between channels, and at least (m).
 WITHIN_GAP, WITHIN = 0.7, 0.05
 LEAST_DEVIATION = 0.002  # m
-# The residuals of all count in the deviation of a piece as so many of its own: with 5 or 20 columns of a QT64 are refused.
+# The residuals of all count in the deviation of a piece as so many of its own: with 5 or 20 columns of a QT64 are
+# refused.
 OF_ALL = 30.0
 FEWEST = 50
 COMMON = 6 + len(SCALARS) + len(OF_SCANS)  # of a row's entries, those of no channel
