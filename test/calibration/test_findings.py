@@ -132,9 +132,17 @@ def test_the_support_of_a_floor_has_limits(changes, worst_place, deviations, war
     found, tilt = Findings(), deviations[1] * DEGREE
     covariance = np.diag(np.square([deviations[0], 0.5 * tilt, tilt])) * (1 - 1e-9)
     support = Support(unevenness=0.0, **SUPPORT | changes)
-    floor_findings.check_support(found, support, worst_place, covariance, FloorSettings())
+    floor_findings.check_support(found, support, worst_place, covariance, np.zeros((3, 3)), FloorSettings())
     assert (codes(found.warnings), codes(found.refusals)) == (warning, refusal)
     assert all(figure in f" {finding}" for finding in found.warnings + found.refusals)
+
+
+@pytest.mark.parametrize(("share", "remedy"), [(0.9, "move the robot to even floor"), (0.1, "record more pairs")])
+def test_a_floor_whose_unevenness_makes_it_too_uncertain_is_to_be_left(share, remedy):
+    found, covariance = Findings(), np.diag(np.square([0.001, 0.12 * DEGREE, 0.12 * DEGREE]))
+    support = Support(unevenness=0.0, **SUPPORT)
+    floor_findings.check_support(found, support, "", covariance, share * covariance, FloorSettings())
+    assert codes(found.refusals) == ["uncertain_floor"] and found.refusals[0].remedy.startswith(remedy)
 
 
 RISE = 1.5**2 / 2  # m within 1.5 m per unit of curvature
@@ -155,7 +163,7 @@ RISE = 1.5**2 / 2  # m within 1.5 m per unit of curvature
 )
 def test_a_curve_of_half_a_millimetre_is_reported_one_of_three_refused(shape, warning, refusal, figures):
     found = Findings()
-    flat = {"curvature": (0.0, 0.0, 0.0), "unevenness": 0.0, "step": None}
+    flat = {"curvature": (0.0, 0.0, 0.0), "unevenness": 0.0, "seen_alike": 0.0, "step": None}
     floor_findings.check_shape(found, SimpleNamespace(**flat | shape))
     assert (codes(found.warnings), codes(found.refusals)) == (warning, refusal)
     assert all(figure in finding for finding in found.warnings + found.refusals for figure in figures)

@@ -32,6 +32,7 @@ WORTH_TELLING = 0.0005  # m, of a floor's shape
 MAX_OFF_HEIGHT, MAX_OFF_TILT = 0.0003, float(np.deg2rad(0.05))
 UNLIKELY, VERY_UNLIKELY = 16.3, 30.0  # chi square of three values: 0.1 %, one in a million
 FLAT_PART = "move the robot to a flat part of the floor"
+EVEN_PART = "move the robot to even floor: on this one its wheels may stand higher or lower than most of it"
 MORE_PAIRS = "record more pairs, or identify the lidars' own errors first"
 
 
@@ -120,9 +121,11 @@ def _worst_place(centres: np.ndarray, heights: np.ndarray) -> str:
 
 
 def check_support(
-    findings: Findings, support: Support, worst_place: str, covariance: np.ndarray, settings: FloorSettings
-) -> None:
-    """Is there enough floor, on all sides, on one plane, and is the covariance (3, 3) of the result small enough?"""
+    findings: Findings, support: Support, worst_place: str, covariance: np.ndarray, by_unevenness: np.ndarray,
+    settings: FloorSettings,
+) -> None:  # fmt: skip
+    """Is there enough floor, on all sides, on one plane, and is the covariance (3, 3) of the result small enough? That
+    under the wheels `by_unevenness` (3, 3) is part of it."""
     if support.area < MIN_AREA:
         sentence = f"only {support.area:.2f} m2 of floor support the plane, {MIN_AREA:g} m2 are needed"
         findings.refuse("little_floor", sentence, "clear the floor around the robot")
@@ -146,7 +149,8 @@ def check_support(
         nearest = f"no floor is seen within {support.nearest:.1f} m of the robot"
         remedy = "stow the arm, or clear the floor around the robot"
         findings.warn("floor_far", f"{nearest}: the plane is extrapolated from beyond", remedy)
-    findings.refusals += uncertain_floor(covariance, settings)
+    enough = not uncertain_floor(covariance - by_unevenness, settings)
+    findings.refusals += uncertain_floor(covariance, settings, EVEN_PART if enough else MORE_PAIRS)
 
 
 def uncertain_floor(covariance: np.ndarray, settings: FloorSettings, remedy: str = MORE_PAIRS) -> list[Finding]:
@@ -184,8 +188,8 @@ def check_shape(findings: Findings, fit: FloorFit) -> None:
         findings.refuse("floor_not_plane", f"the floor is not a plane: it {sentence}", FLAT_PART)
     elif rise > WORTH_TELLING:
         findings.warn("floor_curved", f"the floor {sentence}; the plane touches it there")
-    if fit.unevenness > WORTH_TELLING:
-        uneven = f"{fit.unevenness * 1e3:.1f} mm (standard deviation)"
+    if max(fit.unevenness, fit.seen_alike) > WORTH_TELLING:
+        uneven = f"{max(fit.unevenness, fit.seen_alike) * 1e3:.1f} mm (standard deviation)"
         findings.warn("floor_uneven", f"the floor is uneven: it deviates from the plane by {uneven}")
 
 

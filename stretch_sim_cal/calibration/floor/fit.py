@@ -15,6 +15,7 @@ and poses are those of the joint estimate, which uses from this fit the weights 
 whether the floor is curved.
 """
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -247,7 +248,12 @@ EVEN = 0.00015  # m; a smaller unevenness is not significant
 # m: heights of an uneven floor at a distance d correlate by exp(-d / WAVES), as profiles do whose spectral density goes
 # with the square of the wavelength (roads: ISO 8608). Half of a long wave looks like a slope.
 WAVES = 1.0
+# So much more than heights of patches from those of their neighbours do heights of points vary (variance), for tiles of
+# 0.2 to 0.6 m.
+OF_POINTS = 2.0
+LEAST_SCATTER = 0.0003  # m, of patches by one lidar's channels
 LEVER = 1.5  # m over which a hidden step tilts the plane
+WHEELS, WHEEL_RADIUS = 3, 0.17  # so many wheels, evenly on a circle (m), as the Stretch's: on wider ones it tilts less
 TOUCHING_POINT = 0.05  # m
 
 # The unknowns of the fit, and the prior standard deviations (1/m) of the curvature if there is one, and if there is
@@ -279,7 +285,8 @@ class FloorFit:
     the robot, 0 if it has none. `used` is one mask (cells,) per lidar. `trust` (P,) are the patches' weights from 0
     (rejected) to 1. `unevenness` (m) is the standard deviation of patch means beyond noise and curvature, `inflation`
     the ratio of the variance between blocks to that by noise alone. `step` is the edge of another level, which was
-    excluded.
+    excluded. `seen_alike` (m) is the standard deviation of patches by what lidars see alike, `at_wheels` (3, 3) the
+    covariance of the plane under the wheels about the floor's by it.
     """
 
     def __init__(self, lidars: Sequence[cells.CellSums]):
@@ -288,10 +295,14 @@ class FloorFit:
         # Of each patch, by all lidars together: the normal equations of the increment, the mean height over the assumed
         # floor, its standard deviation by noise (NaN if unseen), and its derivatives by the increment.
         self.by_plane, self.gradient = np.zeros((len(self.centres), 3, 3)), np.zeros((len(self.centres), 3))
+        self.by_lidar = []
         for sums, clean in zip(lidars, self.clean, strict=True):
             patch, count = self.patch_of_cells[clean], len(self.centres)
-            self.by_plane += group_sums(patch, count, sums.information[clean].reshape(-1, 9)).reshape(-1, 3, 3)
-            self.gradient += group_sums(patch, count, sums.gradient[clean])
+            by_plane = group_sums(patch, count, sums.information[clean].reshape(-1, 9)).reshape(-1, 3, 3)
+            gradient = group_sums(patch, count, sums.gradient[clean])
+            self.by_plane += by_plane
+            self.gradient += gradient
+            self.by_lidar.append((by_plane[:, 0], gradient[:, 0]))
         weight = self.by_plane[:, 0, 0]
         weight = np.where(weight > 0, weight, np.nan)
         self.heights, self.noise = -self.gradient[:, 0] / weight, weight**-0.5
@@ -366,7 +377,13 @@ class FloorFit:
 
     def residuals(self) -> np.ndarray:
         """Return the patches' mean heights (P,) over the present floor; NaN if unseen."""
-        heights = (self.by_plane[:, 0] @ self.solution[INCREMENT] - self.gradient[:, 0]) * self.noise**2
+        return self._heights(self.by_plane[:, 0], self.gradient[:, 0])
+
+    def _heights(self, by_plane: np.ndarray, gradient: np.ndarray) -> np.ndarray:
+        """Return mean heights (P,) over the present floor by the first rows (P, 3) and entries (P,) of patches' normal
+        equations."""
+        weight = np.where(by_plane[:, 0] > 0, by_plane[:, 0], np.nan)
+        heights = (by_plane @ self.solution[INCREMENT] - gradient) / weight
         return heights - self.shapes @ self.solution[CURVATURE]
 
     def solve(self) -> None:
@@ -429,6 +446,33 @@ class FloorFit:
         variance = (self.unevenness**2 - EVEN**2) / float(np.median(left))
         return variance * of_solution[INCREMENT, INCREMENT]
 
+    def _seen_alike(self) -> float:
+        """Return the standard deviation (m) of the floor's heights at points as far apart as wheels, by what lidars see
+        alike of neighbouring patches: errors of their channels differ, and waves that are longer than the robot do not
+        matter. Its square is that of patches times `OF_POINTS`, less its own standard deviation: even floors have none.
+        """
+        square = (cells.PATCHES_PER_SIDE,) * 2
+        trust, block = self.trust.reshape(square), np.floor(self.centres / BLOCKS[0]).astype(int).reshape(*square, 2)
+        heights = [self._heights(*of_lidar).reshape(square) for of_lidar in self.by_lidar]
+        weights_of = [np.maximum(by_plane[:, 0], 1e-9).reshape(square) for by_plane, _ in self.by_lidar]
+        variances = [1.0 / each + LEAST_SCATTER**2 for each in weights_of]
+        products, weights, blocks = [], [], []
+        for pair, axis in itertools.product(itertools.combinations(range(len(heights)), 2), (0, 1)):
+            begin, end = ((slice(None),) * axis + (part,) for part in (slice(-1), slice(1, None)))
+            product = np.prod([heights[lidar][end] - heights[lidar][begin] for lidar in pair], axis=0)
+            variance = np.prod([variances[lidar][end] + variances[lidar][begin] for lidar in pair], axis=0)
+            seen = np.isfinite(product) & (trust[begin] > LEAST_WEIGHT) & (trust[end] > LEAST_WEIGHT)
+            products.append(product[seen] / 2.0)
+            weights.append((trust[begin] * trust[end] / variance)[seen])
+            blocks.append(block[begin][seen])
+        if sum(map(len, products)) < MIN_PATCHES:
+            return 0.0
+        product, weight = np.concatenate(products), np.concatenate(weights)
+        mean = np.average(product, weights=weight)
+        _, number = np.unique(np.concatenate(blocks), axis=0, return_inverse=True)
+        deviation = np.linalg.norm(np.bincount(number.ravel(), weight * (product - mean))) / weight.sum()
+        return float(np.sqrt(OF_POINTS * max(mean - deviation, 0.0)))
+
     def finished(self) -> "FloorFit":
         """Return the fit with its uncertainty."""
         formal = np.linalg.inv(self.information)[INCREMENT, INCREMENT]
@@ -443,6 +487,8 @@ class FloorFit:
         variance = (0.4 * self.hidden_step) ** 2  # of its height a step moves a plane that lies between its levels
         systematic += np.diag([variance, variance / LEVER**2, variance / LEVER**2])
         self.systematic = systematic + self._by_waves()
+        self.seen_alike, tilts = self._seen_alike(), 2.0 / WHEEL_RADIUS**2
+        self.at_wheels = self.seen_alike**2 / WHEELS * np.diag([1.0, tilts, tilts])
         return self
 
 

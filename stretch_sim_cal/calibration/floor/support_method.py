@@ -212,12 +212,13 @@ class JointFloor:
         to_base[1:, 1:] = self._footprint_from_base[:2, :2].T
         rounded = max((by_step(numbers, name) for name in self._names), key=np.linalg.norm)[2:5]
         off = planes.floor_between(floor, search.fitted)
-        systematic = to_base @ (fit.systematic + np.outer(off, off) + np.diag(rounded**2)) @ to_base.T
+        by_unevenness = to_base @ fit.at_wheels @ to_base.T
+        systematic = to_base @ (fit.systematic + np.outer(off, off) + np.diag(rounded**2)) @ to_base.T + by_unevenness
         covariance = to_base @ solution.covariance[FLOOR, FLOOR] @ to_base.T + systematic
         level_share, worst_place = checks.flatness(search.tiles, floor, fit.unevenness, self.settings)
         support = checks.support_of(search, level_share)
         findings = checks.Findings(self._intake.warnings())
-        checks.check_support(findings, support, worst_place, covariance, self.settings)
+        checks.check_support(findings, support, worst_place, covariance, by_unevenness, self.settings)
         if not within_search(floor, self.settings):
             sentence = "the floor lies beyond the search limits of the description's base_footprint"
             findings.refuse("floor_far_from_description", sentence, "check the description's base_footprint")
