@@ -1,18 +1,7 @@
 """The frames of mobile bases (REP 105, and base_footprint of REP 120) as a profile."""
 
-from stretch_sim_cal.conventions.profile import (
-    ERROR,
-    UP,
-    WARNING,
-    Exemption,
-    Finding,
-    Profile,
-    angle_deg,
-    frames_in,
-    has_geometry,
-    rigidly_joined,
-    shown,
-)
+from stretch_sim_cal.conventions.measures import UP, angle_deg, frames_in, shown
+from stretch_sim_cal.conventions.profile import ERROR, WARNING, Exemption, Finding, Profile
 
 BASE, FOOTPRINT = "base_link", "base_footprint"
 
@@ -21,7 +10,7 @@ def base(model):
     """base_link is rigidly attached to the base."""
     if BASE not in model.links:
         yield Finding("base_link", ERROR, model.root, f"there is no {BASE}", f"call the base {BASE}")
-    elif not rigidly_joined(model, BASE, model.root):
+    elif not model.rigidly_joined(BASE, model.root):
         yield Finding("base_link", ERROR, BASE, f"it moves against {model.root}", "attach it by fixed joints")
 
 
@@ -42,7 +31,7 @@ def footprint(model):
         )
     if frame[2, 3] > 0:
         yield Finding("below", ERROR, FOOTPRINT, f"it is {frame[2, 3]:.3g} m above {BASE}", "put it on the floor")
-    if has_geometry(model, FOOTPRINT):
+    if model.links[FOOTPRINT].has_shape:
         yield Finding("virtual", WARNING, FOOTPRINT, "it has a shape", "move the shape to the base")
 
 

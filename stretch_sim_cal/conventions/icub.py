@@ -7,22 +7,16 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from stretch_sim_cal.conventions.measures import angle_deg, frames_in, shown
 from stretch_sim_cal.conventions.profile import (
     ERROR,
-    INFO,
-    WARNING,
     Exemption,
     Finding,
     Profile,
-    angle_deg,
     error,
-    frames_in,
-    has_geometry,
     info,
     lint,
     not_fixed,
-    rigidly_joined,
-    shown,
     warning,
 )
 from stretch_sim_cal.conventions.rewrite import AddedFrame, Turning
@@ -151,7 +145,7 @@ def links(model: RobotModel) -> Iterator[Finding]:
     """Links have the names of the table, below its joints and links."""
     if ROOT_LINK not in model.links:
         yield error("link", model.root, f"there is no {ROOT_LINK}", f"call the pelvis {ROOT_LINK}")
-    elif not rigidly_joined(model, ROOT_LINK, model.root):
+    elif not model.rigidly_joined(ROOT_LINK, model.root):
         yield error("link", ROOT_LINK, f"it moves against the root {model.root}", "make it the root")
     present = {name for joints in BOARDS.values() if any(each in model.joints for each in joints) for name in joints}
     for link, (joint_name, _) in LINKS.items():
@@ -178,7 +172,7 @@ def bodies(model: RobotModel) -> Iterator[Finding]:
         inertial = model.links[link].inertial
         if inertial is None or inertial.mass <= 0.0:
             yield warning("link-mass", link, "the link has no mass", "give it its inertial parameters")
-        if not has_geometry(model, link):
+        if not model.links[link].has_shape:
             yield warning("link-shape", link, "the link has no shape", "give it its mesh")
 
 
@@ -202,11 +196,14 @@ def axes(model: RobotModel) -> Iterator[Finding]:
         away = angle_deg(axis, np.array(direction, dtype=float))
         if away <= AXIS_DEG:
             continue
-        level = ERROR if away > WRONG_AXIS_DEG else INFO if arm else WARNING
         message = f"at zero its axis {shown(axis)} in {reference} is {away:.1f} deg from the table's "
         message += shown(np.array(direction)) + ("; the table gives the arms' axes only roughly" if arm else "")
-        fix = "negate the axis and swap the limits" if away > 180.0 - WRONG_AXIS_DEG else "turn the axis"
-        yield Finding("axis", level, name, message, "none needed" if level == INFO else fix, away)
+        if away > WRONG_AXIS_DEG or not arm:
+            fix = "negate the axis and swap the limits" if away > 180.0 - WRONG_AXIS_DEG else "turn the axis"
+            found = error if away > WRONG_AXIS_DEG else warning
+            yield found("axis", name, message, fix, away)
+        else:
+            yield info("axis", name, message)
 
 
 def holders_of(model: RobotModel, frame: str) -> tuple[str, ...]:
@@ -228,11 +225,11 @@ def frames(model: RobotModel) -> Iterator[Finding]:
             continue
         loose = list(not_fixed(model, name, rule))
         yield from loose
-        if not loose and not any(holder in model.links and rigidly_joined(model, name, holder) for holder in holders):
+        if not loose and not any(holder in model.links and model.rigidly_joined(name, holder) for holder in holders):
             joint = model.parent_joints.get(name)
             message = f"it is fixed to {joint.parent if joint else 'nothing'}, the table says {' or '.join(holders)}"
             yield error(rule, name, message, f"attach it to {holders[-1]}")
-        if has_geometry(model, name):
+        if model.links[name].has_shape:
             yield warning(rule, name, "it is a frame and has a shape", "move the shape to its link")
 
 

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stretch_sim_cal.conventions.profile import UP, Finding, by_level, error, frames_in, info, shown, turn_deg, warning
+from stretch_sim_cal.conventions.measures import UP, frames_in, shown, turn_deg
+from stretch_sim_cal.conventions.profile import Finding, by_level, error, info, warning
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.rays import RayTarget
 from stretch_sim_cal.geometry.transforms import from_xyz_rpy

@@ -1,5 +1,4 @@
-"""A convention: rules that yield findings about a model, the listed exceptions, and measures of frames at position
-zero."""
+"""A convention: rules that yield findings about a model, and the listed exceptions."""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
@@ -7,15 +6,11 @@ from fnmatch import fnmatchcase
 
 import numpy as np
 
-from stretch_sim_cal.geometry.transforms import angle_between, inverse, rotation_angle
-from stretch_sim_cal.robot.kinematics import link_transforms
 from stretch_sim_cal.robot.model import RobotModel
 
 ERROR, WARNING, INFO = "error", "warning", "info"
 SILENT = "silent"  # the rule of the one finding of a convention that does not apply to a model
 LEVELS = (ERROR, WARNING, INFO)
-FORWARD, LEFT, UP = np.eye(3)  # REP 103: x forward, y left, z up
-PRIMARY = {"+x": FORWARD, "-x": -FORWARD, "+y": LEFT, "-y": -LEFT, "+z": UP, "-z": -UP}
 
 
 @dataclass(frozen=True)
@@ -131,64 +126,8 @@ def has_errors(findings: Iterable[Finding]) -> bool:
     return any(finding.level == ERROR for finding in findings)
 
 
-def frames_in(model: RobotModel, reference: str) -> dict[str, np.ndarray]:
-    """Return reference_from_link (4, 4) of every link with all joints at zero."""
-    frames = link_transforms(model)
-    reference_from_root = inverse(frames[model.checked_link(reference)])
-    return {link: reference_from_root @ transform for link, transform in frames.items()}
-
-
-def angle_deg(first: np.ndarray, second: np.ndarray) -> float:
-    """Return the angle between two vectors (3,) in deg, 0 to 180; 90 if one of them is zero."""
-    if not (np.any(first) and np.any(second)):
-        return 90.0
-    return float(np.degrees(angle_between(first, second)))
-
-
-def turn_deg(rotation: np.ndarray) -> float:
-    """Return the angle in deg that a rotation (3, 3) turns by."""
-    return float(np.degrees(rotation_angle(rotation)))
-
-
-def across(vector: np.ndarray, normal: np.ndarray) -> np.ndarray:
-    """Return the part of `vector` (3,) that is perpendicular to the unit `normal` (3,)."""
-    return vector - np.dot(vector, normal) * normal
-
-
-def upright(x: np.ndarray, up: np.ndarray = UP) -> np.ndarray:
-    """Return the rotation (3, 3) whose x axis is the unit vector `x` (3,), with z as near to `up` as that allows."""
-    towards = across(up, x)
-    if np.linalg.norm(towards) < 1e-6:
-        towards = across(-FORWARD, x)  # An arm stretched upwards bends forward with z back.
-    z = towards / np.linalg.norm(towards)
-    return np.column_stack([x, np.cross(z, x), z])
-
-
-def shown(vector: np.ndarray) -> str:
-    """Return a vector as text with three digits."""
-    return "(" + " ".join(f"{value + 0.0:.3g}" for value in np.round(vector, 3)) + ")"
-
-
-def nearest_primary(vector: np.ndarray) -> str:
-    """Return the name, such as +x, of the primary direction that is nearest to a vector (3,)."""
-    return max(PRIMARY, key=lambda name: float(np.dot(PRIMARY[name], vector)))
-
-
-def rigidly_joined(model: RobotModel, first: str, second: str) -> bool:
-    return not any(joint.variables for joint in model.between(first, second))
-
-
-def rigid_root(model: RobotModel, link: str) -> str:
-    """Return the topmost link that `link` hangs on by fixed joints only."""
-    return next((joint.child for joint in reversed(model.chain(link)) if joint.variables), model.root)
-
-
 def not_fixed(model: RobotModel, link: str, rule: str) -> Iterator[Finding]:
     """Yield a finding if the joint above a frame moves it."""
     joint = model.parent_joints.get(link)
     if joint is not None and joint.variables:
         yield error(rule, link, f"its joint {joint.name} is {joint.type}", "make it fixed")
-
-
-def has_geometry(model: RobotModel, link: str) -> bool:
-    return bool(model.links[link].visuals or model.links[link].collisions)

@@ -11,25 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stretch_sim_cal.conventions.profile import (
-    UP,
-    Finding,
-    Profile,
-    Rule,
-    across,
-    angle_deg,
-    error,
-    frames_in,
-    has_geometry,
-    info,
-    not_fixed,
-    rigid_root,
-    rigidly_joined,
-    shown,
-    turn_deg,
-    upright,
-    warning,
-)
+from stretch_sim_cal.conventions.measures import UP, across, angle_deg, frames_in, shown, turn_deg, upright
+from stretch_sim_cal.conventions.profile import Finding, Profile, Rule, error, info, not_fixed, warning
 from stretch_sim_cal.conventions.rewrite import OTHER, AddedFrame, Turning
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import from_rotation_translation, from_xyz_rpy
@@ -139,9 +122,9 @@ def base_link(arm: Arm) -> Iterator[Finding]:
     model, name = arm.model, arm.name("base_link")
     if name not in model.links:
         yield error("base_link", model.root, f"there is no {name}", f"name the arm's base {name}")
-    elif "base_link" in model.links and rigid_root(model, name) != rigid_root(model, "base_link"):
+    elif "base_link" in model.links and model.rigid_root(name) != model.rigid_root("base_link"):
         pass  # An arm on something that moves has its own root body there.
-    elif rigid_root(model, name) != model.root:
+    elif model.rigid_root(name) != model.root:
         message = f"it moves against the root {model.root}"
         yield error("base_link", name, message, "attach it to the root by fixed joints")
 
@@ -155,14 +138,14 @@ def base(arm: Arm) -> Iterator[Finding]:
         yield error("base", arm.start or arm.model.root, message, fix)
         return
     yield from _fixed_frame(arm.model, name, "base")
-    if arm.start is not None and not rigidly_joined(arm.model, name, arm.start):
+    if arm.start is not None and not arm.model.rigidly_joined(name, arm.start):
         message = f"joints move it relative to {arm.start}; the controller's Cartesian frame does not move"
         yield error("base", name, message, f"attach it to {arm.start} by a fixed joint")
 
 
 def _fixed_frame(model: RobotModel, name: str, rule: str) -> Iterator[Finding]:
     yield from not_fixed(model, name, rule)
-    if has_geometry(model, name):
+    if model.links[name].has_shape:
         link = model.links[name]
         message = f"it has {len(link.visuals)} visual and {len(link.collisions)} collision shapes; REP 199 allows none"
         yield error("no-geometry", name, message, "move the shapes to its parent link")
@@ -267,7 +250,7 @@ def tool0(arm: Arm) -> Iterator[Finding]:
         yield error("tool0", arm.tip or model.root, f"there is no {name}", fix)
         return
     yield from _fixed_frame(model, name, "tool0")
-    if numbered and not rigidly_joined(model, name, numbered[-1]):
+    if numbered and not model.rigidly_joined(name, numbered[-1]):
         message = f"it does not move with the last link {numbered[-1]}"
         yield error("tool0", name, message, "attach it there")
     joint = model.parent_joints.get(name)

@@ -6,25 +6,8 @@ from collections.abc import Callable, Iterable, Iterator
 import numpy as np
 
 from stretch_sim_cal.conventions import stretch_names as names
-from stretch_sim_cal.conventions.profile import (
-    PRIMARY,
-    UP,
-    Exemption,
-    Finding,
-    Profile,
-    Rule,
-    across,
-    angle_deg,
-    error,
-    frames_in,
-    has_geometry,
-    info,
-    nearest_primary,
-    not_fixed,
-    shown,
-    turn_deg,
-    warning,
-)
+from stretch_sim_cal.conventions.measures import UP, across, angle_deg, frames_in, nearest_primary, shown, turn_deg
+from stretch_sim_cal.conventions.profile import Exemption, Finding, Profile, Rule, error, info, not_fixed, warning
 from stretch_sim_cal.conventions.stretch_names import BASE, EXACT_DEG, MOUNT_DEG, Frames
 from stretch_sim_cal.robot.kinematics import link_transforms
 from stretch_sim_cal.robot.model import Joint, RobotModel
@@ -101,8 +84,8 @@ def positive_axes(model: RobotModel) -> Iterator[Finding]:
         if abs(length - 1.0) > 1e-6:
             message = f"axis {shown(joint.axis)} has length {length:.6g}, not 1"
             yield error("rule-3-unit", joint.name, message, f"write {shown(axis)}")
-        nearest = nearest_primary(axis)
-        away = angle_deg(axis, PRIMARY[nearest])
+        nearest, direction = nearest_primary(axis)
+        away = angle_deg(axis, direction)
         if away > EXACT_DEG:
             message = f"axis {shown(axis)} is {away:.4g} deg from the nearest primary axis, {nearest}"
             fix = f"turn {joint.child}'s frame so that the axis is +{nearest[1]}"
@@ -269,7 +252,7 @@ def grasp_center(model: RobotModel) -> Iterator[Finding]:
     if link != written:
         message = f"the grasp centre is called {link}, Rule 5 requires {written}"
         yield error("rule-5-names", link, message, f"call it {written}")
-    if has_geometry(model, link) or model.links[link].inertial is not None:
+    if model.links[link].has_shape or model.links[link].inertial is not None:
         yield error("rule-5-virtual", link, "it has a shape or a mass", "remove both")
     yield from not_fixed(model, link, "rule-5-virtual")
     if names.ROLL in model.links:

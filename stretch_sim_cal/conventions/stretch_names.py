@@ -5,7 +5,7 @@ import re
 import numpy as np
 from scipy.spatial.transform import Rotation
 
-from stretch_sim_cal.conventions.profile import FORWARD, LEFT, PRIMARY, UP, across, angle_deg, turn_deg, upright
+from stretch_sim_cal.conventions.measures import FORWARD, LEFT, PRIMARY, UP, across, angle_deg, turn_deg, upright
 from stretch_sim_cal.robot.model import Joint, RobotModel
 
 BASE, FOOTPRINT, LIFT, WRIST, ROLL = "base_link", "base_footprint", "lift_link", "wrist_link", "wrist_roll_link"

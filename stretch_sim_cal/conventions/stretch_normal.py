@@ -10,20 +10,8 @@ import numpy as np
 from scipy.spatial.transform import Rotation
 
 from stretch_sim_cal.conventions import stretch_names as names
-from stretch_sim_cal.conventions.profile import (
-    ERROR,
-    LEFT,
-    PRIMARY,
-    UP,
-    across,
-    angle_deg,
-    frames_in,
-    lint,
-    nearest_primary,
-    rigid_root,
-    turn_deg,
-    upright,
-)
+from stretch_sim_cal.conventions.measures import LEFT, UP, angle_deg, frames_in, nearest_primary, turn_deg, upright
+from stretch_sim_cal.conventions.profile import ERROR, lint
 from stretch_sim_cal.conventions.rewrite import OTHER, AddedFrame, Turning
 from stretch_sim_cal.conventions.stretch import EXEMPTIONS, STRETCH, axis_of_motion, inwards
 from stretch_sim_cal.conventions.stretch_names import EXACT_DEG, MOUNT_DEG, Frames
@@ -76,7 +64,7 @@ def _roles(model: RobotModel) -> dict[str, Joint]:
     # Wheels are endless joints on the base that let them roll.
     wheels = {
         joint.child: frames[joint.child][:3, 3] for joint in model.joints.values()
-        if joint.type == "continuous" and rigid_root(model, joint.parent) == rigid_root(model, base)
+        if joint.type == "continuous" and model.rigid_root(joint.parent) == model.rigid_root(base)
         and names.rolls(joint, axis_of_motion(frames, joint)) and np.linalg.norm(frames[joint.child][:2, 3]) > 1e-3
     }  # fmt: skip
     order = names.wheel_order(wheels) if wheels else []
@@ -109,7 +97,7 @@ def _wrist(model: RobotModel, frames: Frames, last: str) -> dict[str, Joint]:
     for stem, column in WRIST_AXES.items():
         joint = next(
             (joint for joint in model.joints.values()
-             if joint.type == "revolute" and rigid_root(model, joint.parent) == rigid_root(model, link)
+             if joint.type == "revolute" and model.rigid_root(joint.parent) == model.rigid_root(link)
              and abs(axis_of_motion(frames, joint)[column]) > np.cos(np.radians(WRIST_DEG))),
             None,
         )  # fmt: skip
@@ -148,9 +136,9 @@ def turning(model: RobotModel, guess_sensors: bool = False) -> tuple[Turning, di
         joint = model.parent_joints.get(link)
         if joint is not None and joint.variables == 1:
             axis = new.T @ old @ joint.unit_axis
-            nearest = nearest_primary(axis)
-            if angle_deg(axis, PRIMARY[nearest]) > EXACT_DEG:
-                new = new @ names.shortest(PRIMARY[nearest], axis)
+            nearest, direction = nearest_primary(axis)
+            if angle_deg(axis, direction) > EXACT_DEG:
+                new = new @ names.shortest(direction, axis)
                 why = "; ".join([*filter(None, [why]), f"Rule 3: the axis of motion is its {nearest[1]}"])
             if nearest.startswith("-"):
                 result.signs[joint.name] = -1
@@ -176,7 +164,7 @@ def _structure(model: RobotModel, frames: Frames) -> Wanted:
     for link in names.wheels(model):
         now, position, joint = frames[link][:3, :3], frames[link][:3, 3], model.parent_joints.get(link)
         axis = axis_of_motion(frames, joint)
-        if np.linalg.norm(across(position, UP)) >= 1e-3 and axis is not None and names.rolls(joint, axis):
+        if np.linalg.norm(position[:2]) >= 1e-3 and axis is not None and names.rolls(joint, axis):
             right = names.wheel_rotation(now, axis, position)
             if turn_deg(right.T @ now) > EXACT_DEG:
                 wanted[link] = (right, "Rule 6: z along the axis to the base's centre, x in the direction of motion")

@@ -53,6 +53,10 @@ class Link:
     def shapes(self, kind: str) -> tuple[Geometry, ...]:
         return self.collisions if kind == "collision" else self.visuals
 
+    @property
+    def has_shape(self) -> bool:
+        return bool(self.visuals or self.collisions)
+
 
 @dataclass(frozen=True)
 class Limit:
@@ -139,6 +143,13 @@ class RobotModel:
         above = self.chain(first), self.chain(second)
         shared = {joint.name for joint in above[0]} & {joint.name for joint in above[1]}
         return [joint for chain in above for joint in chain if joint.name not in shared]
+
+    def rigidly_joined(self, first: str, second: str) -> bool:
+        return not any(joint.variables for joint in self.between(first, second))
+
+    def rigid_root(self, link: str) -> str:
+        """Return the topmost link that `link` hangs on by fixed joints only."""
+        return next((joint.child for joint in reversed(self.chain(link)) if joint.variables), self.root)
 
     def renamed(self, links: Mapping[str, str], joints: Mapping[str, str]) -> "RobotModel":
         """Return the same robot with other names of links and joints (old to new). Raises `InputError` for

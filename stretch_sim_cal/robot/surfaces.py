@@ -112,8 +112,7 @@ def outline_surfaces(model: RobotModel, profile: RobotProfile) -> dict[str, Surf
         surfaces |= known
     shell = profile.housing_link
     if shell in model.links and model.links[shell].visuals:
-        lidars = profile.lidar_links(model)
-        housed = [link for link in lidars if all(joint.type == "fixed" for joint in model.between(shell, link))]
+        housed = [link for link in profile.lidar_links(model) if model.rigidly_joined(shell, link)]
         if housed:
             surfaces[shell] = _shell(model, profile, housed)
     return surfaces
