@@ -8,17 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from stretch_sim_cal.conventions.measures import angle_deg, frames_in, shown
-from stretch_sim_cal.conventions.profile import (
-    ERROR,
-    Exemption,
-    Finding,
-    Profile,
-    error,
-    info,
-    lint,
-    not_fixed,
-    warning,
-)
+from stretch_sim_cal.conventions.profile import Exemption, Finding, Profile, error, info, lint, not_fixed, warning
 from stretch_sim_cal.conventions.rewrite import AddedFrame, Turning
 from stretch_sim_cal.robot.model import RobotModel, near
 
@@ -261,7 +251,7 @@ def canonical(name: str) -> str:
 
 def turning(model: RobotModel) -> tuple[Turning, dict[str, str]]:
     """Return the joints with an axis opposite to the table's, and the reasons."""
-    wrong = [each for each in lint(model, ICUB) if each.rule == "axis" and each.level == ERROR]
+    wrong = [each for each in lint(model, ICUB) if each.rule == "axis" and each.is_error]
     opposite = [each.name for each in wrong if each.measured > 180.0 - WRONG_AXIS_DEG]
     why = "the table's axis; check the motor's polarity"
     return Turning(signs=dict.fromkeys(opposite, -1)), dict.fromkeys(opposite, why)

@@ -16,9 +16,9 @@ from xml.etree.ElementTree import Element, SubElement
 import numpy as np
 
 from stretch_sim_cal.conventions import icub, profile_named, rep199, stretch_normal
-from stretch_sim_cal.conventions.profile import ERROR, Finding, Profile, common_prefix, lint, prefixed_names
+from stretch_sim_cal.conventions.profile import Finding, Profile, common_prefix, lint, prefixed_names
 from stretch_sim_cal.conventions.rewrite import AddedFrame, JointMapping, Turning, add_frame, rename, turn
-from stretch_sim_cal.conventions.stretch_names import BASE, FOOTPRINT
+from stretch_sim_cal.conventions.stretch_names import BASE, FOOTPRINT, TOOL_SITE
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.robot.description import (
     MeshFolders,
@@ -31,7 +31,6 @@ from stretch_sim_cal.robot.description import (
 )
 from stretch_sim_cal.robot.model import RobotModel
 
-TOOL_SITE = "tool_attachment_site_link"  # the link that tools hang on
 PASSES = 6  # how often frames are turned and added; two passes are usual
 TOOL_MESHES = "$(arg tool_mesh_dir)"  # in the vendor's tool files, the folder `meshes` beside them
 
@@ -97,7 +96,7 @@ class Normal:
 
     @property
     def broken(self) -> list[Finding]:
-        return [each for each in self.remaining if each.level == ERROR]
+        return [each for each in self.remaining if each.is_error]
 
     @property
     def unchanged(self) -> bool:

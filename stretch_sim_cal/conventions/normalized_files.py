@@ -20,17 +20,10 @@ from xml.etree.ElementTree import Element, SubElement
 import numpy as np
 
 from stretch_sim_cal.conventions import profile_named
-from stretch_sim_cal.conventions.normal_form import (
-    TOOL_SITE,
-    Description,
-    Normal,
-    Options,
-    attached,
-    description,
-    normalized,
-)
+from stretch_sim_cal.conventions.normal_form import Description, Normal, Options, attached, description, normalized
 from stretch_sim_cal.conventions.profile import WARNING, Finding, lint
 from stretch_sim_cal.conventions.rewrite import NAMING, JointMapping, roll_pitch_yaw
+from stretch_sim_cal.conventions.stretch_names import TOOL_SITE
 from stretch_sim_cal.errors import InputError, Refused
 from stretch_sim_cal.files import read_text, write_text, writing, yaml_text
 from stretch_sim_cal.geometry.transforms import from_rotation_translation

@@ -26,6 +26,10 @@ class Finding:
     measured: float | None = field(default=None, compare=False)
 
     @property
+    def is_error(self) -> bool:
+        return self.level == ERROR
+
+    @property
     def sentence(self) -> str:
         return f"{self.name}: {self.message}; {self.fix}"
 
@@ -123,7 +127,7 @@ def prefixed_names(model: RobotModel, prefix: str) -> tuple[list[str], list[str]
 
 
 def has_errors(findings: Iterable[Finding]) -> bool:
-    return any(finding.level == ERROR for finding in findings)
+    return any(finding.is_error for finding in findings)
 
 
 def not_fixed(model: RobotModel, link: str, rule: str) -> Iterator[Finding]:

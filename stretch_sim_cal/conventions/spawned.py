@@ -94,18 +94,14 @@ def spawned_robot(profile: RobotProfile) -> SpawnedRobot:
         _make(profile, given, tool, folder)
     notes = files.read_yaml(folder / NOTES)["notes"]
     robot = SpawnedRobot(profile, folder / NAME, tuple(notes))
-    _check_fit(profile, robot.model)
+    for key, problem in _misfits(profile, robot.model):
+        raise InputError(f"{profile.source}: {key}: {problem}")
     return robot
 
 
-def _check_fit(profile: RobotProfile, model: RobotModel) -> None:
-    """Raise `InputError` naming the key if a profile does not fit the description: missing frames, joints or meshes,
-    joints without limits, poses beyond limits, a lidar on a moving part or inside the body."""
-    for key, problem in _misfits(profile, model):
-        raise InputError(f"{profile.source}: {key}: {problem}")
-
-
 def _misfits(profile: RobotProfile, model: RobotModel) -> Iterator[tuple[str, str]]:
+    """Yield the keys of a profile that do not fit the description, and why: missing frames or joints, joints without
+    limits, poses beyond limits, a lidar on a moving part or inside the body."""
     links = [("base_frame", profile.base_frame), ("footprint_frame", profile.footprint_frame)]
     for side, lidar in profile.every_lidar.items():
         if lidar.older_frame not in model.links:

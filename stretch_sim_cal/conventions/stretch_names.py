@@ -9,10 +9,11 @@ from stretch_sim_cal.conventions.measures import FORWARD, LEFT, PRIMARY, UP, acr
 from stretch_sim_cal.robot.model import Joint, RobotModel
 
 BASE, FOOTPRINT, LIFT, WRIST, ROLL = "base_link", "base_footprint", "lift_link", "wrist_link", "wrist_roll_link"
+TOOL_SITE = "tool_attachment_site_link"  # what tools hang on
 ARM = tuple(f"arm_l{number}_link" for number in range(5))
 ARM_JOINTS = tuple(f"arm_l{number}_joint" for number in range(5))
 PRIMARY_LINKS = (
-    "mast_link", "head_link", LIFT, *ARM, WRIST, "tool_attachment_site_link", "quick_connect_interface_link",
+    "mast_link", "head_link", LIFT, *ARM, WRIST, TOOL_SITE, "quick_connect_interface_link",
 )  # fmt: skip
 """Structural links without a joint of rotation: Rule 1's first sentence."""
 ROTATING_LINKS = ("wrist_yaw_link", "wrist_pitch_link", ROLL)  # the wrist's links, whose zero position Rule 1 aligns

@@ -11,7 +11,7 @@ from scipy.spatial.transform import Rotation
 
 from stretch_sim_cal.conventions import stretch_names as names
 from stretch_sim_cal.conventions.measures import LEFT, UP, angle_deg, frames_in, nearest_primary, turn_deg, upright
-from stretch_sim_cal.conventions.profile import ERROR, lint
+from stretch_sim_cal.conventions.profile import lint
 from stretch_sim_cal.conventions.rewrite import OTHER, AddedFrame, Turning
 from stretch_sim_cal.conventions.stretch import EXEMPTIONS, STRETCH, axis_of_motion, inwards
 from stretch_sim_cal.conventions.stretch_names import EXACT_DEG, MOUNT_DEG, Frames
@@ -127,7 +127,7 @@ def turning(model: RobotModel, guess_sensors: bool = False) -> tuple[Turning, di
         return result, reasons
     frames = frames_in(model, names.BASE)
     blamed = {each.name: each.rule for each in lint(model, STRETCH)
-              if each.level == ERROR and each.rule.startswith(("rule-4", "rule-5"))}  # fmt: skip
+              if each.is_error and each.rule.startswith(("rule-4", "rule-5"))}  # fmt: skip
     sensors, structure = _sensors(model, frames, blamed, guess_sensors), _structure(model, frames)
     wanted = structure | sensors | _optical(model, frames, sensors) | _grasp(model, frames, structure, blamed)
     for link in model.order:
@@ -287,7 +287,7 @@ def _missing_grasp(model: RobotModel) -> list[AddedFrame]:
         reason = f"Rule 5: in the middle of {' and '.join(ends)} at zero; move it to where the tool grips"
         return [_frame("grasp_center", holder, inverse(frames[holder]) @ between, reason)]
     added = []
-    bare = {each.name for each in lint(model, STRETCH) if each.rule == "rule-5-tip-missing" and each.level == ERROR}
+    bare = {each.name for each in lint(model, STRETCH) if each.rule == "rule-5-tip-missing" and each.is_error}
     root_from_base = link_transforms(model, {}, [names.BASE])[names.BASE][:3, :3]
     rotation = frames[center][:3, :3]
     for link in (joint.child for joint in fingers if joint.child in bare):

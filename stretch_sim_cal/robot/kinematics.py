@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from stretch_sim_cal.errors import InputError
-from stretch_sim_cal.geometry.transforms import inverse
+from stretch_sim_cal.geometry.transforms import inverse, skew
 from stretch_sim_cal.robot.model import Joint, Limit, RobotModel, near
 
 Positions = Mapping[str, ArrayLike]
@@ -94,8 +94,7 @@ def _elements(joint: Joint) -> list[tuple[int, bool, np.ndarray]]:
 
 
 def _about(axis: np.ndarray, angle: np.ndarray) -> np.ndarray:
-    x, y, z = axis  # Rodrigues' formula: many times as fast for a few angles as a Rotation
-    across = np.array([[0.0, -z, y], [z, 0.0, -x], [-y, x, 0.0]])
+    across = skew(axis)  # Rodrigues' formula: many times as fast for a few angles as a Rotation
     sine, cosine = np.sin(angle)[..., None, None], np.cos(angle)[..., None, None]
     return np.eye(3) + sine * across + (1.0 - cosine) * (across @ across)
 

@@ -64,13 +64,10 @@ class OdometryErrors:
     @classmethod
     def drawn(cls, spread: OdometrySpread, seed: int) -> "OdometryErrors":
         """Return errors of that size; slip's size is that of the spread."""
-        x, y, track_width, clock = _generator(seed, ERRORS).standard_normal(4).tolist()
-        # A scale of -1 would be no way at all.
-        x, y, track_width = (
-            max(-0.5, size * value)
-            for size, value in ((spread.scale, x), (spread.scale, y), (spread.track_width, track_width))
-        )
-        return cls((x, y), track_width, spread.slip, spread.slip_angle, spread.clock_offset * clock)
+        sizes = (spread.scale, spread.scale, spread.track_width, spread.clock_offset)
+        *scales, clock = (sizes * _generator(seed, ERRORS).standard_normal(4)).tolist()
+        x, y, track_width = (max(-0.5, scale) for scale in scales)  # a scale of -1 would be no way at all
+        return cls((x, y), track_width, spread.slip, spread.slip_angle, clock)
 
 
 class DrivingBase:

@@ -98,13 +98,13 @@ class Hits:
         self.distances = np.full(count, np.inf, dtype=np.float32)
         self._normals = np.zeros((count, 3), dtype=np.float32)
         self._triangles = np.full(count, -1, dtype=np.int64)
-        befores = np.cumsum([0, *(scene.num_triangles for scene in scenes)])
-        self._ends = np.concatenate(
-            [np.zeros(0, np.int64), *(scene.ends + before for scene, before in zip(scenes, befores, strict=False))]
-        )
-        for scene, before in zip(scenes, befores, strict=False):
+        ends, before = [np.zeros(0, np.int64)], 0
+        for scene in scenes:
+            ends.append(scene.ends + before)
             if scene.num_triangles:
                 self._add(origin, scene, before)
+            before += scene.num_triangles
+        self._ends = np.concatenate(ends)
 
     def incidence_cosines(self) -> np.ndarray:
         """Return the absolute cosines (N,) between ray and surface normal; 0 without a hit."""

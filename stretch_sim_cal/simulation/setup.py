@@ -190,21 +190,18 @@ class SimulationSetup:
             return named_in(source, validate.text(value, f"{where}: {key}"))
 
         sensor = data.get("sensor", default_sensor)
-        several = validate.BETWEEN in str(sensor)
+        if validate.BETWEEN in str(sensor):
+            sensor = validate.each_between(str(sensor), lambda each: file(each, "sensor"))
+        else:
+            sensor = file(sensor, "sensor")
+        if geometry is not None:
+            geometry = lidar_geometry(geometry, Path(source), f"{where}: lidar_geometry")
         given = {
-            "world": file(data.get("world", cls.world), "world"),
-            "sensor": validate.each_between(str(sensor), lambda each: file(each, "sensor"))
-            if several
-            else file(sensor, "sensor"),
+            "world": file(data.get("world", cls.world), "world"), "sensor": sensor,
             "units": {device: file(each, f"units: {device}") for device, each in units.items()},
             "driver": kinds.driver_corrections(data.get("driver"), f"{where}: driver"),
-            "robot": robot,
-            "robot_keys": robot_keys,
-            "lidar_geometry": geometry
-            if geometry is None
-            else lidar_geometry(geometry, Path(source), f"{where}: lidar_geometry"),
-            "floor": floor,
-        }
+            "robot": robot, "robot_keys": robot_keys, "lidar_geometry": geometry, "floor": floor,
+        }  # fmt: skip
         if floor is not None:
             millimetres, wavelength = validate.numbers_by_key(floor, f"{where}: floor", **FLOOR).values()
             given["floor"] = 1e-3 * millimetres, wavelength

@@ -20,16 +20,8 @@ from scipy.stats import qmc
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.files import write_atomic
 from stretch_sim_cal.geometry.points import convex_hull
-from stretch_sim_cal.geometry.transforms import inverse
 from stretch_sim_cal.robot.collision import SelfCollision
-from stretch_sim_cal.robot.kinematics import (
-    Positions,
-    Variable,
-    configuration_space,
-    jacobian,
-    link_transform,
-    link_transforms,
-)
+from stretch_sim_cal.robot.kinematics import Positions, Variable, configuration_space, jacobian, link_transform
 from stretch_sim_cal.robot.model import RobotModel
 from stretch_sim_cal.robot.surfaces import joined, link_surfaces
 
@@ -466,9 +458,10 @@ def write_workspace_plot(reached: Workspace, path: Path, model: RobotModel, posi
     from matplotlib.collections import PolyCollection
     from matplotlib.figure import Figure
 
-    frames = link_transforms(model, positions)
-    reference = inverse(frames[reached.relative_to])
-    robot = joined(surface.moved(reference @ frames[link]) for link, surface in link_surfaces(model).items()).triangles
+    robot = joined(
+        surface.moved(link_transform(model, positions, link, reached.relative_to))
+        for link, surface in link_surfaces(model).items()
+    ).triangles
     figure = Figure(figsize=(15, 5.5), layout="constrained")
     for axes, (title, (across, up)) in zip(figure.subplots(1, 3), VIEWS.items(), strict=True):
         if len(robot):
