@@ -10,7 +10,6 @@ import yaml
 from awkward_robot import PACKAGE, write_awkward_robot
 from described_robots import added, edited, findings, hung, joint, joint_set, link, renamed, robot, stretch_text
 
-from stretch_sim_cal import cli
 from stretch_sim_cal.cli import main
 from stretch_sim_cal.conventions import PROFILES
 from stretch_sim_cal.conventions.profile import INFO
@@ -25,16 +24,19 @@ GRIPPER = next(path for path in TOOLS if path.parent.name == "eoa_wrist_dw4_tool
 
 
 def lint(*arguments) -> int:
-    return cli.main(["lint", *map(str, arguments)])
+    return main(["lint", *map(str, arguments)])
 
 
 def normalize(*arguments) -> int:
-    return cli.main(["normalize", *map(str, arguments)])
+    return main(["normalize", *map(str, arguments)])
 
 
-def test_a_model_that_keeps_the_profile_ends_with_0(capsys):
+def test_a_model_that_keeps_a_profile_ends_with_0_and_is_checked_against_it_without_its_name(capsys):
     assert lint("stretch4", "--profile", "stretch", "--quiet") == 0
     assert "keeps the Stretch URDF conventions (0 errors, 0 warnings, 22 infos)\n" in capsys.readouterr().out
+    assert lint("stretch4", "--quiet") == 0
+    out = capsys.readouterr().out
+    assert "keeps the Stretch URDF conventions" in out and "lift_joint: its effort limit is 0" in out
 
 
 def test_a_broken_rule_ends_with_1_and_says_what_would_be_right_and_json_holds_every_finding(tmp_path, capsys):
@@ -59,7 +61,7 @@ def test_the_other_profiles_find_the_stretch_to_be_another_kind_of_robot(capsys)
 @pytest.mark.parametrize(("name", "read"), [("lint", ""), ("normalize", "a URDF or xacro file")])
 def test_the_help_names_every_profile_and_the_files_that_are_read(name, read, capsys):
     with pytest.raises(SystemExit):
-        cli.main([name, "--help"])
+        main([name, "--help"])
     shown = " ".join(capsys.readouterr().out.split())
     assert ", ".join(PROFILES) in shown and read in shown
 
@@ -142,9 +144,8 @@ def test_what_no_rule_settles_is_left_and_told(tmp_path, capsys):
 @pytest.fixture
 def arm(tmp_path):
     """An arm of two joints without a base frame, a flange or a tool0, whose links are not called link_n."""
-    parts = link("base_link") + link("shoulder") + link("elbow")
-    for parent, child in (("base_link", "shoulder"), ("shoulder", "elbow")):
-        parts += joint(f"{child}_joint", parent, child, "revolute", "0.2 0 0.4", axis="1 0 0")
+    moving = {"kind": "revolute", "xyz": "0.2 0 0.4", "axis": "1 0 0"}
+    parts = link("base_link") + hung("shoulder", "base_link", **moving) + hung("elbow", "shoulder", **moving)
     (tmp_path / "arm.urdf").write_text(robot(parts))
     return tmp_path / "arm.urdf"
 
@@ -204,12 +205,9 @@ def test_a_tool_whose_grasp_centre_has_another_name_is_told_and_put_right_with_a
 
 def test_the_lidars_of_a_robot_that_is_no_stretch_stay_as_they_are_unless_asked(tmp_path, capsys):
     parts = link("base_footprint") + hung("base_link", "base_footprint")
-    for side, place, yaw in (
-        ("left", "0.3 0.2 0.5", 0.7),
-        ("right", "-0.3 -0.2 0.5", -2.4),
-    ):  # level, z is the spin axis
-        name = f"lidar_{side}"
-        parts += link(f"{name}_link") + joint(f"{name}_joint", "base_link", f"{name}_link", xyz=place, rpy=f"0 0 {yaw}")
+    # Level, z is the spin axis.
+    for name, place, yaw in (("lidar_left_link", "0.3 0.2 0.5", 0.7), ("lidar_right_link", "-0.3 -0.2 0.5", -2.4)):
+        parts += hung(name, "base_link", xyz=place, rpy=f"0 0 {yaw}")
     cart = tmp_path / "cart.urdf"
     cart.write_text(robot(parts))
     frames = link_transforms(load_model(cart), {})
@@ -218,8 +216,7 @@ def test_the_lidars_of_a_robot_that_is_no_stretch_stay_as_they_are_unless_asked(
         normalize(cart, "--out", out, *words)
         assert ("--guess-sensors" in capsys.readouterr().out) is stays
         now = link_transforms(load_model(next(out.glob("*.xacro"))), {})
-        for side in ("left", "right"):
-            name = f"lidar_{side}_link"
+        for name in ("lidar_left_link", "lidar_right_link"):
             assert np.allclose(now[name], frames[name]) is stays
 
 
@@ -238,19 +235,12 @@ def inertial(xx: float, yy: float, zz: float, mass: float = 1.0) -> str:
 
 
 def found(capsys, package, description, *arguments: str) -> tuple[int, str]:
-    code = main(["lint", str(description), "--package", f"{PACKAGE}={package}", *arguments])
-    return code, capsys.readouterr().out
+    return lint(description, "--package", f"{PACKAGE}={package}", *arguments), capsys.readouterr().out
 
 
 def test_a_robot_of_no_convention_is_clean(tmp_path, capsys):
     code, out = found(capsys, *write_awkward_robot(tmp_path))
     assert code == 0 and "(0 errors, 0 warnings, 0 infos)" in out and "arm_l0" not in out and "tool0" not in out
-
-
-def test_a_convention_that_is_kept_is_checked_without_being_named(capsys):
-    assert main(["lint", "stretch4", "--quiet"]) == 0
-    out = capsys.readouterr().out
-    assert "keeps the Stretch URDF conventions" in out and "lift_joint: its effort limit is 0" in out
 
 
 LIMIT = 'lower="-2.0" upper="2.0" velocity="1.0" effort="50"'
@@ -315,4 +305,4 @@ def test_findings_are_annotations_of_a_workflow_and_sarif(tmp_path, capsys):
     assert (result["ruleId"], result["level"]) == ("units", "error")
     assert result["locations"][0]["physicalLocation"]["region"] == {"startLine": line}
     assert {each["ruleId"] for each in run["results"]} <= {rule["id"] for rule in run["tool"]["driver"]["rules"]}
-    assert main(["lint", str(description), "--json", "--format", "sarif"]) == 2
+    assert lint(description, "--json", "--format", "sarif") == 2

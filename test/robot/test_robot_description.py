@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from described_robots import link, robot
 
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.robot.description import load_model, parse_urdf
@@ -16,29 +17,21 @@ LIMIT = '<limit lower="-1" upper="2" velocity="3" effort="4"/>'
 INERTIA = '<inertia ixx="1" ixy="0" ixz="0" iyy="1" iyz="0" izz="1"/>'
 
 
-def robot(body: str, name: str = "r") -> str:
-    return f'<robot name="{name}">{body}</robot>'
-
-
 def joint(body: str = LIMIT, kind: str = "revolute", name: str = "j", parent: str = "a", child: str = "b") -> str:
     return f'<joint name="{name}" type="{kind}"><parent link="{parent}"/><child link="{child}"/>{body}</joint>'
 
 
-def link(body: str, name: str = "a") -> str:
-    return f'<link name="{name}">{body}</link>'
-
-
 def shape(body: str) -> str:
-    return link(f"<collision><geometry>{body}</geometry></collision>")
+    return link("a", f"<collision><geometry>{body}</geometry></collision>")
 
 
 BOMB = (
     '<!DOCTYPE robot [<!ENTITY a "aaaaaaaaaa">'
     + "".join(f'<!ENTITY a{i} "{f"&a{i - 1};" * 10 if i > 1 else "&a;" * 10}">' for i in range(1, 12))
     + "]>"
-    + robot(link("&a11;"))
+    + robot(link("a", "&a11;"))
 )
-FILE_ENTITY = '<!DOCTYPE robot [<!ENTITY x SYSTEM "file:///etc/passwd">]>' + robot(link("&x;"))
+FILE_ENTITY = '<!DOCTYPE robot [<!ENTITY x SYSTEM "file:///etc/passwd">]>' + robot(link("a", "&x;"))
 
 BROKEN = {
     "torn": ('<robot name="r"><link name="a"/>', "not well-formed"),
@@ -85,8 +78,8 @@ BROKEN = {
     "two shapes": (robot(shape('<sphere radius="1"/><sphere radius="1"/>')), "one shape"),
     "mesh without name": (robot(shape("<mesh/>")), "has no filename"),
     "mesh of no size": (robot(shape('<mesh filename="x.stl" scale="1 0 1"/>')), "must not be 0"),
-    "negative mass": (robot(link(f'<inertial><mass value="-1"/>{INERTIA}</inertial>')), "mass -1 is negative"),
-    "inertial without mass": (robot(link("<inertial/>")), "needs <mass> and <inertia>"),
+    "negative mass": (robot(link("a", f'<inertial><mass value="-1"/>{INERTIA}</inertial>')), "mass -1 is negative"),
+    "inertial without mass": (robot(link("a", "<inertial/>")), "needs <mass> and <inertia>"),
 }  # fmt: skip
 
 
@@ -102,13 +95,13 @@ def test_a_broken_description_is_refused_with_one_line_naming_the_fault(case):
 def test_deeply_nested_and_long_descriptions_do_not_crash():
     deep = robot('<link name="a">' + "<x>" * 50_000 + "</x>" * 50_000 + "</link>")
     assert parse_urdf(deep).root == "a"
-    chain = "".join(link("", f"l{i}") for i in range(3000))
+    chain = "".join(link(f"l{i}") for i in range(3000))
     chain += "".join(joint("", "fixed", f"j{i}", f"l{i}", f"l{i + 1}") for i in range(2999))
     assert len(parse_urdf(robot(chain)).chain("l2999")) == 2999
 
 
 def test_defaults_follow_the_urdf_specification():
-    model = parse_urdf(robot(LINKS + joint('<mimic joint="k"/>' + LIMIT) + link("", "c") + joint(name="k", child="c")))
+    model = parse_urdf(robot(LINKS + joint('<mimic joint="k"/>' + LIMIT) + link("c") + joint(name="k", child="c")))
     read = model.joints["j"]
     assert np.array_equal(read.parent_from_joint, np.eye(4))
     assert np.array_equal(read.axis, [1, 0, 0])

@@ -127,6 +127,14 @@ def test_a_bad_profile_is_answered_with_one_line_that_names_the_key(tmp_path, ca
     assert told in line and "bad.yaml" in line
 
 
+def described_otherwise(folder, old, new):
+    """Write the AMR's description with something else in it, and return the file."""
+    text = Path(AMR["description"]["file"]).read_text()
+    assert old in text
+    (folder / "robot.urdf.xacro").write_text(text.replace(old, new))
+    return str(folder / "robot.urdf.xacro")
+
+
 def refusal(folder, capsys, data):
     """Return the line with which a run of a robot of this profile is refused."""
     (folder / "bad.yaml").write_text(yaml.safe_dump(data))
@@ -146,10 +154,7 @@ def refusal(folder, capsys, data):
     ids=["a lidar inside the body", "a missing mesh", "a lidar on an arm"],
 )
 def test_a_description_that_does_not_do_is_answered_with_one_line(tmp_path, capsys, old, new, told):
-    text = Path(AMR["description"]["file"]).read_text()
-    assert old in text
-    (tmp_path / "robot.urdf.xacro").write_text(text.replace(old, new))
-    assert told in refusal(tmp_path, capsys, AMR | {"description": "robot.urdf.xacro"})
+    assert told in refusal(tmp_path, capsys, AMR | {"description": described_otherwise(tmp_path, old, new)})
 
 
 def test_the_body_is_what_the_stowed_robots_description_has_unless_the_profile_has_a_cylinder():
@@ -188,9 +193,8 @@ def test_init_says_what_it_cannot_guess_and_overwrites_nothing(tmp_path, capsys)
 
 
 def test_init_asks_for_the_lidars_if_they_are_not_two(tmp_path, capsys):
-    text = Path(AMR["description"]["file"]).read_text()
-    (tmp_path / "robot.urdf.xacro").write_text(text.replace("lidar_${side}_link", "eye_${side}_link"))
-    arguments = ["robot", "init", str(tmp_path / "robot.urdf.xacro"), "--sensor", "os0_32"]
+    description = described_otherwise(tmp_path, "lidar_${side}_link", "eye_${side}_link")
+    arguments = ["robot", "init", description, "--sensor", "os0_32"]
     assert main(arguments) == 2
     assert "0 links could be lidars" in capsys.readouterr().err
     assert main([*arguments, "--left", "eye_left_link", "--right", "eye_right_link"]) == 0
@@ -200,8 +204,7 @@ def test_init_asks_for_the_lidars_if_they_are_not_two(tmp_path, capsys):
 def test_init_makes_a_profile_of_one_lidar_of_a_description_that_has_no_other(tmp_path, capsys):
     text = Path(AMR["description"]["file"]).read_text()
     right = next(line for line in text.splitlines() if '<xacro:lidar side="right"' in line)
-    (tmp_path / "robot.urdf.xacro").write_text(text.replace(right, ""))
-    assert main(["robot", "init", str(tmp_path / "robot.urdf.xacro"), "--sensor", "os0_32"]) == 0
+    assert main(["robot", "init", described_otherwise(tmp_path, right, ""), "--sensor", "os0_32"]) == 0
     told = capsys.readouterr().out
     assert "lidars: one, lidar_left_link" in told and "open: lidars: one was found" in told
     profile = load_profile(tmp_path / "robot.yaml")

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import trimesh
+from described_robots import link, robot
 
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import apply, from_xyz_rpy, inverse
@@ -13,7 +14,7 @@ from stretch_sim_cal.robot.surfaces import Surface, joined, link_surfaces, robot
 
 
 def one_shape(shape: str, origin: str = "") -> Surface:
-    text = f'<robot name="r"><link name="a"><collision>{origin}<geometry>{shape}</geometry></collision></link></robot>'
+    text = robot(link("a", f"<collision>{origin}<geometry>{shape}</geometry></collision>"))
     return link_surfaces(parse_urdf(text))["a"]
 
 
@@ -49,7 +50,7 @@ def test_a_mirrored_mesh_keeps_its_outside_outside(stretch):
 def test_surfaces_are_joined_and_moved_without_losing_a_triangle(stretch):
     with pytest.raises(InputError, match="collision, visual"):
         link_surfaces(stretch, "inertial")
-    parts = [link_surfaces(stretch)[link] for link in ("base_link", "lift_link")]
+    parts = [link_surfaces(stretch)[name] for name in ("base_link", "lift_link")]
     pose = from_xyz_rpy((1, 2, 3), (0.1, 0.2, 0.3))
     both, expected = joined(parts), np.concatenate([part.triangles for part in parts])
     assert np.array_equal(both.triangles, expected)
@@ -63,8 +64,10 @@ def test_the_head_is_its_visual_shape_without_the_lidars_housings(stretch):
     kept = {triangle.tobytes() for triangle in shell.triangles}
     gone = np.array([triangle for triangle in visual.triangles if triangle.tobytes() not in kept])
     elsewhere = np.ones(len(gone), dtype=bool)
-    for link in stretch_profile().lidar_frames:
-        in_lidar = apply(inverse(link_transform(stretch, {}, link, "head_link")), gone.reshape(-1, 3)).reshape(-1, 3, 3)
+    for frame in stretch_profile().lidar_frames:
+        in_lidar = apply(inverse(link_transform(stretch, {}, frame, "head_link")), gone.reshape(-1, 3)).reshape(
+            -1, 3, 3
+        )
         housing = (np.hypot(in_lidar[..., 0], in_lidar[..., 1]) < 0.041).all(axis=1)
         assert np.allclose(in_lidar[housing][..., 2].max(), 0.025, atol=1e-3)
         elsewhere &= ~housing
@@ -75,7 +78,6 @@ def test_the_head_is_its_visual_shape_without_the_lidars_housings(stretch):
 
 
 def test_a_robot_without_lidars_is_its_collision_shapes():
-    text = '<robot name="r"><link name="head_link"><visual><geometry><sphere radius="1"/></geometry></visual>'
-    text += '<collision><geometry><box size="1 1 1"/></geometry></collision></link></robot>'
-    model = parse_urdf(text)
+    seen, solid = '<geometry><sphere radius="1"/></geometry>', '<geometry><box size="1 1 1"/></geometry>'
+    model = parse_urdf(robot(link("head_link", f"<visual>{seen}</visual><collision>{solid}</collision>")))
     assert len(robot_surfaces(model)["head_link"].faces) == 12
