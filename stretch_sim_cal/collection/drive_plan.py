@@ -15,12 +15,11 @@ from scipy.spatial import cKDTree
 from stretch_sim_cal.calibration import wheel_odometry
 from stretch_sim_cal.calibration.settings import AlignmentSettings
 from stretch_sim_cal.calibration.wheel_odometry import DrivingSettings, Leg, Manoeuvre
-from stretch_sim_cal.collection.clearance import ENOUGH, Obstacle
+from stretch_sim_cal.collection.clearance import ENOUGH, OWN, Obstacle
 from stretch_sim_cal.errors import Refused
 from stretch_sim_cal.geometry.transforms import apply
 
 FLOOR_WITHIN = 0.1  # m above and below the floor, which 2 deg of error in a described lidar move by 7 cm at 2 m
-OWN = 0.12  # m from the robot's shapes: its own points, with errors of the description of a few cm and 2 deg
 # m by which things may seem nearer to the way while the robot drives than when it was planned: noise, odometry's slip,
 # a scan that is taken on the move, and the description's errors once more, from another side.
 UNSURE = 0.1

@@ -21,7 +21,7 @@ from stretch_sim_cal.robot.surfaces import Surface, geometry_surface, joined, lo
 
 BASE, FOOTPRINT = "base_link", "base_footprint"
 LIDAR_NAMES, NO_LIDAR = ("lidar", "velodyne", "ouster", "hesai", "laser"), ("imu", "optical", "mount", "tower", "base")
-OPTICAL_FROM_CAMERA = from_xyz_rpy((0.0, 0.0, 0.0), (-np.pi / 2, 0.0, -np.pi / 2))[:3, :3]
+CAMERA_FROM_OPTICAL = from_xyz_rpy((0.0, 0.0, 0.0), (-np.pi / 2, 0.0, -np.pi / 2))[:3, :3]
 LARGEST, SMALLEST = 20.0, 5e-4  # m: extents of a link's shape beyond these are in other units
 STICKS_OUT = 0.05  # m that a visual shape may be beyond the collision shape
 FLOOR_OFF, DEEP = 0.005, 0.02  # m between wheels and base_footprint that is worth a warning, or an error
@@ -211,7 +211,7 @@ def frames(shaped: Shaped) -> Iterator[Finding]:
                 yield error("rep103-up", joint.name, message, f"let z of {BASE} point up (REP 103)")
     for joint in model.joints.values():
         if "optical" in joint.child and joint.variables == 0 and "optical" not in joint.parent:
-            off = turn_deg(OPTICAL_FROM_CAMERA.T @ joint.parent_from_joint[:3, :3])
+            off = turn_deg(CAMERA_FROM_OPTICAL.T @ joint.parent_from_joint[:3, :3])
             if off > OPTICAL_DEG:
                 message = f"it is {off:.3g} deg from z forward, x right, y down of {joint.parent}"
                 fix = "give its joint rpy -pi/2 0 -pi/2, unless the camera is mounted so (REP 103)"

@@ -17,11 +17,10 @@ from stretch_sim_cal.conventions.rewrite import OTHER, AddedFrame, Turning
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import from_rotation_translation, from_xyz_rpy
 from stretch_sim_cal.robot.model import Joint, RobotModel
+from stretch_sim_cal.robot.surfaces import WHEEL_JOINTS
 
 VIRTUAL = ("base", "flange", "tool0")  # frames that shall have no shape
 _ROLE = re.compile(r"^(?P<prefix>(?:[A-Za-z]\w*?_)?)(?P<role>base_link|base|flange|tool0|link_\d+)$")
-WHEEL_JOINTS = 2
-"""Moving joints that lead to a wheel, at most: its own, endless, and that of a caster, a rocker or a spring."""
 PARALLEL_DEG = 0.1
 VENDOR_NAMES = {
     "ABB": ("Base", "TCP"), "Comau": ("$BASE", "$TOOL"), "Denso": ("Base", "Tool"), "Epson": ("Robot", "TOOL 0"),

@@ -31,7 +31,7 @@ from stretch_sim_cal.files import folders_in, read_text
 from stretch_sim_cal.geometry.transforms import from_xyz_rpy
 from stretch_sim_cal.robot.model import Geometry, Inertial, Joint, Limit, Link, Mimic, RobotModel, robot_model
 from stretch_sim_cal.robot.sdf import is_sdf, read_sdf_model
-from stretch_sim_cal.robot.sdf_as_urdf import urdf_of_sdf
+from stretch_sim_cal.robot.sdf_as_urdf import numbers_text, urdf_of_sdf
 
 URDF_JOINT_TYPES = ("fixed", "revolute", "continuous", "prismatic", "planar", "floating")
 PACKAGE_SCHEMES = ("package", "model")
@@ -322,7 +322,7 @@ def _argument_text(value: object) -> str:
     if isinstance(value, str):
         return value
     try:
-        return " ".join(repr(float(number)) for number in value)  # type: ignore[attr-defined]
+        return numbers_text(value)
     except TypeError:
         return str(value)
 

@@ -424,14 +424,12 @@ def _description(value: Any, path: Path) -> DescriptionSource:
     if ("file" in source) == ("vendor" in source):
         raise InputError(f"{where}: name a file, or vendor: {VENDOR}")
 
-    def text(key: str) -> str | None:
-        return None if source.get(key) is None else validate.text(source[key], f"{where}: {key}")
-
     def texts(key: str) -> dict[str, str]:
         written = typed(source.get(key), Mapping[str, Any], f"{where}: {key}")
         return {name: validate.text(str(each), f"{where}: {key}: {name}") for name, each in written.items()}
 
-    arguments, tool = texts("arguments"), text("tool")
+    arguments = texts("arguments")
+    tool = None if source.get("tool") is None else validate.text(source["tool"], f"{where}: tool")
     packages = {name: (path.parent / Path(folder).expanduser()).resolve() for name, folder in texts("packages").items()}
     for name, folder in packages.items():
         if not folder.is_dir():

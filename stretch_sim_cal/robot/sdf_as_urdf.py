@@ -6,6 +6,7 @@ Raises `InputError` for what URDF cannot express: loops, screw and ball joints, 
 """
 
 import math
+from collections.abc import Iterable
 from pathlib import Path
 from xml.etree import ElementTree
 from xml.etree.ElementTree import SubElement
@@ -82,7 +83,7 @@ def _shapes(geometry: Element, path: Path) -> list[tuple[np.ndarray, ElementTree
         case "empty":
             return []
         case "box":
-            return [(centred, ElementTree.Element("box", size=_text(shape.required("size").positive(3))))]
+            return [(centred, ElementTree.Element("box", size=numbers_text(shape.required("size").positive(3))))]
         case "sphere":
             return [(centred, as_urdf("sphere", "radius"))]
         case "cylinder":
@@ -95,7 +96,7 @@ def _shapes(geometry: Element, path: Path) -> list[tuple[np.ndarray, ElementTree
             if (part := shape.first("submesh")) is not None:
                 raise InputError(f"{part.where}: a submesh is not supported; save it as a separate file")
             scale = shape.first("scale")
-            given = {} if scale is None else {"scale": _text(scale.numbers(3))}
+            given = {} if scale is None else {"scale": numbers_text(scale.numbers(3))}
             return [(centred, ElementTree.Element("mesh", filename=_mesh(shape.required("uri").text, path), **given))]
     raise InputError(f"{shape.where}: is not a shape that URDF has; use box, cylinder, sphere, capsule or mesh")
 
@@ -117,7 +118,7 @@ def _add_joint(robot: ElementTree.Element, joint: Joint, element: Element) -> No
     added = _connect(robot, joint.name, joint.type, joint.parent, joint.child, joint.parent_from_joint)
     if joint.type == "fixed":
         return
-    SubElement(added, "axis", xyz=_text(joint.axis))
+    SubElement(added, "axis", xyz=numbers_text(joint.axis))
     if joint.limit is not None:
         limits = {key: getattr(joint.limit, key) for key in ("lower", "upper", "velocity", "effort")}
         # Below 0 is, to SDF, no limit.
@@ -163,8 +164,8 @@ def _add_lidar(
 
 def _add_origin(element: ElementTree.Element, transform: np.ndarray) -> None:
     xyz, rpy = to_xyz_rpy(transform)
-    SubElement(element, "origin", xyz=_text(xyz), rpy=_text(rpy))
+    SubElement(element, "origin", xyz=numbers_text(xyz), rpy=numbers_text(rpy))
 
 
-def _text(values: np.ndarray) -> str:
+def numbers_text(values: Iterable[float]) -> str:
     return " ".join(repr(float(value)) for value in values)

@@ -24,7 +24,7 @@ from stretch_sim_cal.robot.profile import Housing, RobotProfile, stretch_profile
 CYLINDER_SECTIONS = 64
 SPHERE_SUBDIVISIONS = 3
 ON_FLOOR = 0.02  # m above a robot's lowest point, where what turns is a wheel
-WHEEL_JOINTS = 2  # of a caster
+WHEEL_JOINTS = 2  # that lead to a wheel, at most: its own, and that of a caster, a rocker or a spring
 
 
 @dataclass(frozen=True)

@@ -1,10 +1,7 @@
 """The true robot of a simulation: the description with its errors, and added links (models/README.md) that only the
 simulator knows. The description's frames stay nominal."""
 
-from collections.abc import Iterable
 from xml.etree import ElementTree
-
-import numpy as np
 
 from stretch_sim_cal.conventions.rewrite import add_frame, set_origin
 from stretch_sim_cal.errors import InputError
@@ -14,6 +11,7 @@ from stretch_sim_cal.robot.description import expand_xacro, parse_urdf, parse_xm
 from stretch_sim_cal.robot.kinematics import link_transform
 from stretch_sim_cal.robot.model import near
 from stretch_sim_cal.robot.profile import RobotProfile
+from stretch_sim_cal.robot.sdf_as_urdf import numbers_text
 from stretch_sim_cal.robot.stretch import DEFAULT_TOOL, vendor_arguments
 from stretch_sim_cal.simulation.setup import PoseError, SimulationSetup
 
@@ -36,7 +34,7 @@ def simulated_description(
         raise InputError(f"simulator '{simulator}' is unknown; available: {', '.join(SIMULATORS)}")
     profile, errors = setup.profile, setup.errors_by_lidar
     arguments: dict[str, object] = {
-        "payload": repr([[box.link, *map(_text, (box.size, box.xyz, box.rpy))] for box in setup.payload]),
+        "payload": repr([[box.link, *map(numbers_text, (box.size, box.xyz, box.rpy))] for box in setup.payload]),
         "simulator": simulator,
     }
     if setup.robot is None:
@@ -48,7 +46,7 @@ def simulated_description(
     arguments |= gazebo
     for side in SIDES:
         xyz, rpy = to_xyz_rpy(errors[side].matrix)
-        arguments |= {f"lidar_{side}_xyz": _text(xyz), f"lidar_{side}_rpy": _text(rpy)}
+        arguments |= {f"lidar_{side}_xyz": xyz, f"lidar_{side}_rpy": rpy}
     text = expand_xacro(find_shared("models", "stretch4" if setup.robot is None else "robot", ".urdf.xacro"), arguments)
     robot = parse_xml(text, "simulated description")
     if setup.robot is not None:
@@ -70,7 +68,7 @@ def _robot_arguments(setup: SimulationSetup, simulator: str) -> dict[str, object
     floor_from_base = footprint_from_base @ from_xyz_rpy((0.0, 0.0, base.height), (base.roll, base.pitch, 0.0))
     xyz, rpy = to_xyz_rpy(floor_from_base @ inverse(link_transform(model, {}, profile.base_frame)))
     arguments = {
-        "description": robot.file, "root": model.root, "floor_xyz": _text(xyz), "floor_rpy": _text(rpy),
+        "description": robot.file, "root": model.root, "floor_xyz": xyz, "floor_rpy": rpy,
         **{f"lidar_{side}_frame": link for side, link in zip(SIDES, profile.lidar_links(model), strict=True)},
     }  # fmt: skip
     if simulator == "gazebo":
@@ -103,7 +101,3 @@ def _correct_for_gazebo(robot: ElementTree.Element, profile: RobotProfile) -> No
         if own or link.get("name") == profile.housing_link:
             for shape in link.findall("collision") + (link.findall("visual") if own else []):
                 link.remove(shape)
-
-
-def _text(values: Iterable[float] | np.ndarray) -> str:
-    return " ".join(repr(float(value)) for value in values)
