@@ -95,8 +95,7 @@ def solve_drive(
     """Return the result of a drive over `stations`."""
     base = source.profile.base
     settings = DrivingSettings() if base is None else DrivingSettings(track_width=base.track_width)
-    array = DrivenArray(lidars, source.footprint_from_base, settings, source.body, accept)
-    return pipeline.driven(array, stations)
+    return pipeline.driven(DrivenArray(lidars, source.footprint_from_base, settings, source.body, accept), stations)
 
 
 def drive(

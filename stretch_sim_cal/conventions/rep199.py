@@ -250,8 +250,7 @@ def tool0(arm: Arm) -> Iterator[Finding]:
         return
     yield from _fixed_frame(model, name, "tool0")
     if numbered and not model.rigidly_joined(name, numbered[-1]):
-        message = f"it does not move with the last link {numbered[-1]}"
-        yield error("tool0", name, message, "attach it there")
+        yield error("tool0", name, f"it does not move with the last link {numbered[-1]}", "attach it there")
     joint = model.parent_joints.get(name)
     if arm.has("flange") and joint is not None:
         far = float(np.linalg.norm(joint.parent_from_joint[:3, 3]))

@@ -92,8 +92,7 @@ def spawned_robot(profile: RobotProfile) -> SpawnedRobot:
     folder = cache / files.PACKAGE / "robots" / digest.hexdigest()[:24]
     if not (folder / NOTES).is_file():
         _make(profile, given, tool, folder)
-    notes = files.read_yaml(folder / NOTES)["notes"]
-    robot = SpawnedRobot(profile, folder / NAME, tuple(notes))
+    robot = SpawnedRobot(profile, folder / NAME, tuple(files.read_yaml(folder / NOTES)["notes"]))
     for key, problem in _misfits(profile, robot.model):
         raise InputError(f"{profile.source}: {key}: {problem}")
     return robot

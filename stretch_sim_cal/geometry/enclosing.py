@@ -246,8 +246,7 @@ def common_normals(hulls: Sequence[np.ndarray], sides: int) -> np.ndarray:
 
 def polygon_with_normals(points: np.ndarray, normals: np.ndarray) -> ConvexPolygon:
     """Return the polygon around points (N, 2) whose sides, with normals (K, 2) by increasing angle, all touch."""
-    hull = spanning_hull(points)
-    return ConvexPolygon(meeting_points(normals, (hull @ normals.T).max(axis=0)), normals)
+    return ConvexPolygon(meeting_points(normals, (spanning_hull(points) @ normals.T).max(axis=0)), normals)
 
 
 def _candidate_normals(hulls: Sequence[np.ndarray]) -> np.ndarray:

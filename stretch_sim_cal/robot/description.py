@@ -262,8 +262,7 @@ def mesh_path(filename: str, base_directory: Path | None, mesh_folders: MeshFold
 
 def mesh_packages(filenames: Iterable[str]) -> set[str]:
     """Return the packages that mesh names of a URDF begin with."""
-    urls = map(urlparse, filenames)
-    return {url.netloc for url in urls if url.scheme in PACKAGE_SCHEMES}
+    return {url.netloc for url in map(urlparse, filenames) if url.scheme in PACKAGE_SCHEMES}
 
 
 def package_folder(package: str, mesh_folders: MeshFolders) -> Path | None:

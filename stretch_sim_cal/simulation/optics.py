@@ -258,8 +258,7 @@ class Optics:
             # Light goes there and back.
             seen.reflectivities[rows] = table[surfaces] * shares**2
             # What is seen in a mirror lies on nothing; the mirror is what the ray met.
-            through = panes[first] > 0
-            seen.surfaces[rows] = np.where(through, surfaces, first)
+            seen.surfaces[rows] = np.where(panes[first] > 0, surfaces, first)
             again = np.flatnonzero((mirrors + panes)[surfaces] > 0)
             if not len(again):
                 return glass

@@ -39,8 +39,7 @@ def plane(normal: np.ndarray, size: np.ndarray) -> Mesh:
     helper = np.array([1.0, 0.0, 0.0]) if abs(z_axis[0]) < 0.9 else np.array([0.0, 1.0, 0.0])
     x_axis = helper - (helper @ z_axis) * z_axis
     x_axis /= np.linalg.norm(x_axis)
-    y_axis = np.cross(z_axis, x_axis)
-    half_x, half_y = size[0] / 2 * x_axis, size[1] / 2 * y_axis
+    half_x, half_y = size[0] / 2 * x_axis, size[1] / 2 * np.cross(z_axis, x_axis)
     corners = np.array([-half_x - half_y, half_x - half_y, half_x + half_y, half_y - half_x])
     return corners, np.array([[0, 1, 2], [0, 2, 3]])
 

@@ -86,8 +86,7 @@ class World:
 
 def load_world(name: str | Path) -> World:
     """Return the world of that name (in `worlds/`) or path. Raises `InputError` for a file that is not a world."""
-    path = files.find_shared("worlds", name, ".sdf")
-    return _WorldReader(path).world
+    return _WorldReader(files.find_shared("worlds", name, ".sdf")).world
 
 
 class _WorldReader:

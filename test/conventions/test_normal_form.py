@@ -195,8 +195,7 @@ def test_rep199_frames_are_added_where_they_lack():
 
 def test_rep199_frames_are_added_to_a_chain_whatever_its_links_are_called():
     bare = robot(arm_parts())
-    model = parse_urdf(bare)
-    numbered = [link for link in model.order if link.startswith("link_")]
+    numbered = [link for link in parse_urdf(bare).order if link.startswith("link_")]
     other_names = [renamed(link, f"segment_{index}") for index, link in enumerate(numbered)]
     text = edited(bare, without("tool0"), without("flange"), without("base"), *other_names)
     normal = normalized(description(text), Options("rep199"))
@@ -271,8 +270,7 @@ def test_any_icub(tmp_path_factory, seed):
 
 @pytest.mark.parametrize("name", ["iCubLisboa01", "iCubGazeboV2_5"])
 def test_a_real_icub(name, tmp_path):
-    text = icub_models.get_model_file(name).read_text(encoding="utf-8")
-    assert_clean(text, "icub", tmp_path)
+    assert_clean(icub_models.get_model_file(name).read_text(encoding="utf-8"), "icub", tmp_path)
 
 
 def normal_text(text: str, options: Options = Options()) -> str:
@@ -337,8 +335,7 @@ def test_the_links_of_an_arm_are_numbered_and_turned_on_request():
 
 
 def test_a_link_that_has_an_arms_number_gets_another_name():
-    spare = added(hung("link_2", "base_link"))
-    text = edited(other_names(robot(arm_parts())), spare)
+    text = edited(other_names(robot(arm_parts())), added(hung("link_2", "base_link")))
     normal = normalized(description(text), Options("rep199", number_links=True))
     assert normal.links["link_2"] == "other_link_2" and normal.links["upper_arm"] == "link_2"
 

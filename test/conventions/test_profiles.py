@@ -220,8 +220,7 @@ def test_the_examples_profile_excuses_the_vendors_robot_and_finds_a_tilted_footp
 
 
 def test_a_flange_on_something_else_than_a_numbered_link_is_an_info():
-    change = added(hung("mount", "link_6"))
-    text = edited(SINGLE, change, joint_set("link_6-flange", parent="mount"))
+    text = edited(SINGLE, added(hung("mount", "link_6")), joint_set("link_6-flange", parent="mount"))
     assert findings(text, "rep199", infos=True) == {("info", "flange-parent", "flange")}
 
 

@@ -177,8 +177,7 @@ def test_a_description_whose_normal_form_breaks_rules_is_refused(tmp_path, capsy
 
 @pytest.mark.parametrize("robot", ["two_lidar_amr", "three_lidar_amr"])
 def test_a_body_shape_without_joints_encloses_the_robot(tmp_path, robot):
-    scenario = load_scenario(robot)
-    recorder = BodyDatasetRecorder(EmbeddedSimulator(scenario.simulation))
+    recorder = BodyDatasetRecorder(EmbeddedSimulator(load_scenario(robot).simulation))
     recorder.record(tmp_path / "data", [()])
     model = tmp_path / "model.yaml"
     assert fit([str(tmp_path / "data"), "--robot", robot, "--out", str(model)]) == 0

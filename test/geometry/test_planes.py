@@ -78,8 +78,7 @@ def test_floor_and_footprint_give_each_other_wherever_the_normal_points():
 
 
 def test_points_share_a_key_exactly_when_they_share_a_cube():
-    rng = np.random.default_rng(0)
-    points = rng.uniform(-3.0, 3.0, (400, 3))
+    points = np.random.default_rng(0).uniform(-3.0, 3.0, (400, 3))
     keys = voxel_keys(points, 0.5)
     cubes = np.floor(points / 0.5)
     same_cube = (cubes[:, None] == cubes).all(axis=2)

@@ -74,8 +74,7 @@ def test_packages_are_named_or_found_below_a_folder(robot, tmp_path, capsys):
 
 def test_a_profiles_packages_serve_the_robot_and_the_rig(robot):
     _, description, profile = robot
-    spawned = spawned_robot(named_robot(profile))
-    assert spawned.model.links["base_link"].collisions[0].path.is_file()
+    assert spawned_robot(named_robot(profile)).model.links["base_link"].collisions[0].path.is_file()
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # that the body is taken for a cylinder
         rig = cal.Rig.from_urdf(description, robot=profile)

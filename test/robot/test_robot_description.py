@@ -111,8 +111,7 @@ def test_defaults_follow_the_urdf_specification():
 
 
 def test_a_frozen_joint_may_keep_its_mimic_tag():
-    frozen = joint('<mimic joint="gone"/>', "fixed")
-    assert parse_urdf(robot(LINKS + frozen)).joints["j"].mimic is None
+    assert parse_urdf(robot(LINKS + joint('<mimic joint="gone"/>', "fixed"))).joints["j"].mimic is None
 
 
 def test_meshes_are_found_by_package_file_and_relative_names(tmp_path, monkeypatch):

@@ -61,8 +61,7 @@ def test_home_and_stowed_are_within_limits_and_free(tool, pose, margin):
     limits = STRETCH.commanded_limits(model)
     pose = {name: value for name, value in pose.items() if name in limits}
     assert all(limits[name].lower <= value <= limits[name].upper for name, value in pose.items())
-    collision = SelfCollision(model, margin=margin, floor=0.0)
-    assert collision.colliding_pairs(STRETCH.joint_positions(model, pose)) == []
+    assert SelfCollision(model, margin=margin, floor=0.0).colliding_pairs(STRETCH.joint_positions(model, pose)) == []
 
 
 @pytest.mark.parametrize("tool", available_tools())

@@ -69,8 +69,7 @@ def test_frames_joints_shapes_and_lidars_of_an_sdf_are_those_of_its_urdf(cart):
 def test_an_sdf_robots_profile_is_guessed_and_it_is_spawned(cart, tmp_path, capsys):
     out = tmp_path / "cart.yaml"
     assert main(["robot", "init", str(cart), "--sensor", "os0_32_sparse", "--out", str(out)]) == 0
-    told = capsys.readouterr().out
-    assert "lidars: left front_lidar, right rear_lidar" in told
+    assert "lidars: left front_lidar, right rear_lidar" in capsys.readouterr().out
     profile = load_profile(out)
     assert profile.footprint_frame == "base_footprint" and profile.base_frame == "chassis"
     simulator = EmbeddedSimulator(with_changes(load_scenario("two_lidar_amr"), None, None, None, str(out)).simulation)

@@ -82,8 +82,7 @@ def test_a_lidar_sees_out_of_its_mount_wherever_that_is_and_never_its_own_housin
 def test_a_person_can_be_put_into_the_world_and_taken_out_again():
     simulator = EmbeddedSimulator(SETUP)
     before = simulator.scan("left", 0)
-    person = Surface(*solids.cylinder(0.2, 1.7)).moved(from_xyz_rpy((1.3, 0.4, 0.85)))
-    simulator.add_surface("person", person)
+    simulator.add_surface("person", Surface(*solids.cylinder(0.2, 1.7)).moved(from_xyz_rpy((1.3, 0.4, 0.85))))
     scan, labels, names = simulator.labelled_scan("left", 0)
     footprint_from_lidar = footprint_from_base(simulator.floor_in_base) @ simulator.base_from_lidar("left")
     on_person = apply(footprint_from_lidar, xyz(scan)[np.array(names)[labels] == "person"])
@@ -95,8 +94,7 @@ def test_a_person_can_be_put_into_the_world_and_taken_out_again():
 
 def test_the_truth_holds_the_units_with_which_the_lidars_err_again(shared, tmp_path):
     spread = UnitSpread(range_offset=0.01, channel_elevation=3e-4, optical_centre=(5e-4, 5e-4, 5e-4))
-    sensor = replace(shared.sensor, spread=spread)
-    first = EmbeddedSimulator(SETUP, sensor)
+    first = EmbeddedSimulator(SETUP, replace(shared.sensor, spread=spread))
     units = json.loads(json.dumps(first.ground_truth()["units"]))
     assert units["left"]["values"]["range_offset"] != units["right"]["values"]["range_offset"] != 0.0
     for lidar in SIDES:

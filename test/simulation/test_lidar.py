@@ -29,8 +29,7 @@ def lidar_with(sensor=EXACT, device="left", seed=1, **values):
     for name, value in values.items():
         where = SCALARS.index(name) if name in SCALARS else sensor.error_model().of_kind(name)
         parameters[where] = value
-    drift = sensor.range_drift
-    return Lidar(dataclasses.replace(sensor, unit=Unit(parameters, range_drift=drift)), device, seed)
+    return Lidar(dataclasses.replace(sensor, unit=Unit(parameters, range_drift=sensor.range_drift)), device, seed)
 
 
 def measured(lidar, distance=4.0, cosine=1.0, reflectivity=0.5, tick=0):
@@ -157,8 +156,7 @@ def test_range_errors_have_the_size_asked_for(parameter, value, surface, expecte
 
 
 def test_an_eccentric_encoder_turns_rays_once_and_twice_a_turn():
-    lidar = lidar_with(azimuth_cos_1=4e-4, azimuth_sin_2=-3e-4)
-    rays = lidar.rays(0)
+    rays = lidar_with(azimuth_cos_1=4e-4, azimuth_sin_2=-3e-4).rays(0)
     level = np.flatnonzero(np.abs(rays.nominal[:, 2]) < 0.5)
     rotor = azimuths(rays.nominal) - np.tile(EXACT.azimuth_offsets, EXACT.azimuth_steps)
     expected = 4e-4 * np.cos(rotor) - 3e-4 * np.sin(2 * rotor)

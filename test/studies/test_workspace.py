@@ -107,8 +107,7 @@ def test_held_joints_and_links_that_do_not_move():
     assert line.measure == pytest.approx(1.0, rel=0.05)
     point = workspace(RP, "l2", fixed={"q0": 0.3, "q1": 1.5})
     assert (point.dimension, point.measure, len(point.points)) == (0, 0.0, 1)
-    relative = workspace(RP, "l2", relative_to="l1")
-    assert [v.name for v in relative.variables] == ["q1"]
+    assert [v.name for v in workspace(RP, "l2", relative_to="l1").variables] == ["q1"]
 
 
 ELBOW = arm((TURN, Z, None), (TURN, Z, None), at=AT, elbow=1)
