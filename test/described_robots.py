@@ -116,15 +116,7 @@ def joint_set(name: str, **values: str):
 
 def renamed(old: str, new: str):
     """Rename a link or a joint wherever it is mentioned."""
-
-    def change(root):
-        for element in root.iter():
-            for key, value in element.attrib.items():
-                mentions = element.tag in ("link", "joint") and key == "name" or element.tag in ("parent", "child")
-                if mentions and value == old:
-                    element.set(key, new)
-
-    return change
+    return lambda root: rename(root, {old: new}, {old: new})
 
 
 def added(parts: str):

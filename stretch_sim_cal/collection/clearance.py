@@ -108,9 +108,8 @@ class Sweep:
 
 
 def cropped(points: np.ndarray, footprint_from_lidar: np.ndarray, settings: CollectionSettings) -> np.ndarray:
-    """Return those of a lidar's returns (N, 3 or 5), in its frame, that are around the robot, downsampled: one in every
-    cube of edge `cell`; of the floor, most of the returns and none of the outline, one in every cube of edge
-    `floor_cell`."""
+    """Return those of a lidar's returns (N, 3 or 5), in its frame, that are around the robot, downsampled to one in
+    every cube of edge `cell`; of the floor, most of the returns and none of the outline, of edge `floor_cell`."""
     seen = apply(footprint_from_lidar, points[:, :3])
     near = np.hypot(seen[:, 0], seen[:, 1]) <= settings.crop_radius
     near &= (seen[:, 2] >= -BELOW_FLOOR) & (seen[:, 2] <= settings.crop_height)

@@ -123,8 +123,7 @@ def warnings_of(stages: Sequence[Stage], more: Sequence[Agreement] = ()) -> list
 
 
 def tell(stages: Sequence[Stage], warn: Callable[[str], object], as_json: bool, more: Sequence[Agreement] = ()) -> None:
-    """Print the stages and `more` agreements: warnings by `warn`, lines unless the result is printed `as_json`, and
-    each refusal."""
+    """Print the stages and `more` agreements: warnings by `warn`, lines unless printed `as_json`, and each refusal."""
     for warning in warnings_of(stages, more):
         warn(one_line(warning))
     lines = [line for stage in stages for line in stage.lines] + [each.sentence() for each in more]

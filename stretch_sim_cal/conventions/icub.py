@@ -1,6 +1,5 @@
 """The iCub model naming conventions: their tables as data, the rules, and the normal form, which takes names from the
-tables, negates opposite axes, and adds the standard frames. On the document's contradictions see
-docs/conventions.md."""
+tables, negates opposite axes, and adds the standard frames. The document's contradictions: docs/conventions.md."""
 
 import re
 from collections.abc import Iterator

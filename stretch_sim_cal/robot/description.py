@@ -288,8 +288,7 @@ def expand_xacro(
     path: str | Path, arguments: Mapping[str, object] | None = None, folders: MeshFolders | None = None
 ) -> str:
     """Return the URDF text of a xacro file on the user's disk. `arguments` are its `xacro:arg`s; `folders` the packages
-    of `$(find ...)`. Raises `InputError` with file and cause for all that cannot be expanded, and for DTDs and
-    entities."""
+    of `$(find ...)`. Raises `InputError` with file and cause for what cannot be expanded, and for DTDs and entities."""
     path = Path(path)
     mappings = {key: _argument_text(value) for key, value in (arguments or {}).items()}
     try:

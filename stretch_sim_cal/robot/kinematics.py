@@ -160,8 +160,7 @@ def position_of(model: RobotModel, joint: Joint, values: Mapping[str, np.ndarray
 
 @dataclass(frozen=True)
 class Variable:
-    """One axis of the configuration space. `kind` is translation (m), angle or unlimited turn (rad), the latter from
-    -pi to pi."""
+    """One axis of the configuration space. `kind`: translation (m), angle (rad) or unlimited turn (rad, -pi to pi)."""
 
     name: str
     joint: str

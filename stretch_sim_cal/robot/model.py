@@ -152,8 +152,7 @@ class RobotModel:
         return next((joint.child for joint in reversed(self.chain(link)) if joint.variables), self.root)
 
     def renamed(self, links: Mapping[str, str], joints: Mapping[str, str]) -> "RobotModel":
-        """Return the same robot with other names of links and joints (old to new). Raises `InputError` for
-        duplicates."""
+        """Return this robot with other names of links and joints (old to new). Raises `InputError` for duplicates."""
 
         def moved(joint: Joint) -> Joint:
             mimic = joint.mimic and replace(joint.mimic, joint=joints.get(joint.mimic.joint, joint.mimic.joint))

@@ -159,8 +159,7 @@ class DrivingBase:
                 self.step(TICK * 1e-9)
 
     def legs_to(self, x: float, y: float, yaw: float, share: float = 0.5) -> list[Leg]:
-        """Return the legs from rest to a place (m, rad) in the odometry's frame, at most at that `share` of the
-        limits."""
+        """Return the legs from rest to a place (m, rad) in the odometry's frame, at most at a `share` of the limits."""
         at_x, at_y, at_yaw = self._reckoned
         way, heading = math.hypot(x - at_x, y - at_y), math.atan2(y - at_y, x - at_x)
         if way < 1e-9:
@@ -291,8 +290,7 @@ def _clipped(value: float, most: float) -> float:
 
 
 def _trapezoid(way: float, speed: float, acceleration: float, share: float) -> tuple[float, float]:
-    """Return the speed and the seconds, whole ticks, of a leg of `way` from rest to rest at most at a `share` of
-    `speed`."""
+    """Return speed and seconds, whole ticks, of a leg of `way` from rest to rest at most at a `share` of `speed`."""
     speed = min(share * speed, math.sqrt(way * acceleration))
     seconds = math.ceil(way / speed / (TICK * 1e-9)) * TICK * 1e-9
     return way / seconds, seconds

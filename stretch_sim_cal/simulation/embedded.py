@@ -268,8 +268,7 @@ class EmbeddedSimulator:
         return self.geometry.in_base(self.joints.joint_positions)
 
     def move_base(self, world_from_floor: np.ndarray) -> None:
-        """Put the robot at a pose world_from_floor (4, 4), as if pushed; on an uneven floor at the pose's x, y and
-        yaw."""
+        """Put the robot at a pose world_from_floor (4, 4), as if pushed; on an uneven floor at its x, y and yaw."""
         pose = check_rigid(world_from_floor, "world_from_floor")
         if self.driving is not None:
             self.driving.place(pose[0, 3], pose[1, 3], math.atan2(pose[1, 0], pose[0, 0]))

@@ -163,8 +163,7 @@ class GoalRefused(StretchSimCalError):
 
 @dataclass(frozen=True)
 class Waypoint:
-    """Joint positions to go through, speeds on the way (or none), and `time` in s since the start; 0: as soon as
-    possible."""
+    """Joint positions, speeds on the way there (or none), and `time` in s since the start; 0: as soon as possible."""
 
     positions: dict[str, float]
     speeds: dict[str, float]

@@ -98,8 +98,7 @@ class Lidar:
         return float(np.mod(self._spin_phase + self._spin_drift * tick + jitter, 2.0 * np.pi))
 
     def rays(self, tick: int) -> Rays:
-        """Return the rays of scan `tick`: those of `ErrorModel.true_rays` for this unit, and what its driver
-        assumes."""
+        """Return the rays of scan `tick`, `ErrorModel.true_rays` of this unit, and what its driver takes them for."""
         azimuths = self._columns + self.spin_phase(tick)
         nominal, true, origin, centre = self._base
         published = _turned(azimuths, nominal)
@@ -156,8 +155,7 @@ class Lidar:
     def _fill(
         self, points: np.ndarray, rays: Rays, echoes: Echoes, purpose: str, rows: np.ndarray | None = None
     ) -> np.ndarray:
-        """Write the returns of the rays (of `rows`, or all) into their points, else zeros; return which (K,) of them
-        return."""
+        """Write the returns of rays (of `rows`, or all) into their points, else zeros; return which (K,) return."""
         sensor, count = self.sensor, len(points)
         rng = self._generator(purpose, rays.tick)
         # Drawn for every ray, so that the noise of one does not depend on what another hits.

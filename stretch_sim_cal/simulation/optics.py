@@ -40,8 +40,7 @@ class Scene:
             self._radius = float(np.linalg.norm(corners - self._centre, axis=1).max())
 
     def at(self, pose: np.ndarray) -> "Scene":
-        """Return the same surfaces at a pose (4, 4) in another frame, or at poses (N, 4, 4), one for each of the next N
-        rays."""
+        """Return these surfaces at a pose (4, 4) in another frame, or at poses (N, 4, 4), one for each of N rays."""
         placed = copy.copy(self)
         placed._pose = pose.astype(np.float32)
         if pose.ndim == 2 and self.num_triangles:
@@ -162,8 +161,7 @@ class Material:
 
 @dataclass
 class Seen(Echoes):
-    """What N rays meet: `distances` along the whole path, and `surfaces` (N,), indices into the names, -1 for
-    nothing."""
+    """What N rays meet: `distances` along the whole path, and `surfaces` (N,), indices of names, -1 for nothing."""
 
     surfaces: np.ndarray
 

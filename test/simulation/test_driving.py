@@ -168,8 +168,7 @@ def simulator(world="furnished_room", sensor=None, **given):
 
 
 def seen_in_world(simulated, tick, frozen=False):
-    """Return the left lidar's points (N, 3) in the world (`frozen`: as if the base stood during the scan), and what
-    each lies on."""
+    """Return the left lidar's points (N, 3) in the world (`frozen`: as if the base stood), and what each lies on."""
     scan, labels, names = simulated.labelled_scan("left", tick)
     times = np.full(len(scan), simulated.start_time("left", tick)) if frozen else scan["timestamp"]
     return deskewed(simulated, scan, times), np.array(names)[labels]

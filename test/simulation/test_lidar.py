@@ -33,8 +33,7 @@ def lidar_with(sensor=EXACT, device="left", seed=1, **values):
 
 
 def measured(lidar, distance=4.0, cosine=1.0, reflectivity=0.5, tick=0):
-    """Return points (M, 3), their structured records and ray numbers of a scan of a sphere around the optical
-    centre."""
+    """Return points (M, 3), their records and ray numbers of a scan of a sphere around the optical centre."""
     rays = lidar.rays(tick)
     echoes = Echoes(*(np.full(len(rays.directions), each, np.float32) for each in (distance, cosine, reflectivity)))
     points, numbers = lidar.measure(rays, echoes)

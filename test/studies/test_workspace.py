@@ -18,8 +18,7 @@ X, Y, Z = np.eye(3)
 
 
 def arm(*parts, at=None, elbow=None):
-    """A chain of joints (type, axis, bounds), joint `elbow` 1 m along x from the one before; `at`: a frame fixed there
-    beyond the last joint."""
+    """A chain of joints (type, axis, bounds), joint `elbow` 1 m along x from the last; `at`: a frame at its end."""
     parts = [*parts, *([("fixed", X, None)] if at else [])]
     joints = []
     for i, (kind, axis, bounds) in enumerate(parts):
