@@ -173,7 +173,11 @@ def _map_mimic(mimic: Element, sign: int, zero: float, turning: Turning) -> None
 def add_frame(root: Element, link: str, joint: str, parent: str, parent_from_link: np.ndarray) -> None:
     """Add a link without shape or mass, on a fixed joint."""
     SubElement(root, "link", name=link)
-    added = SubElement(root, "joint", name=joint, type="fixed")
-    SubElement(added, "parent", link=parent)
-    SubElement(added, "child", link=link)
-    set_origin(added, parent_from_link)
+    add_fixed_joint(root, joint, parent, link, parent_from_link)
+
+
+def add_fixed_joint(root: Element, name: str, parent: str, child: str, parent_from_child: np.ndarray) -> None:
+    joint = SubElement(root, "joint", name=name, type="fixed")
+    SubElement(joint, "parent", link=parent)
+    SubElement(joint, "child", link=child)
+    set_origin(joint, parent_from_child)

@@ -31,7 +31,7 @@ from stretch_sim_cal.files import folders_in, read_text
 from stretch_sim_cal.geometry.transforms import from_xyz_rpy
 from stretch_sim_cal.robot.model import Geometry, Inertial, Joint, Limit, Link, Mimic, RobotModel, robot_model
 from stretch_sim_cal.robot.sdf import is_sdf, read_sdf_model
-from stretch_sim_cal.robot.sdf_as_urdf import numbers_text, urdf_of_sdf
+from stretch_sim_cal.robot.sdf_as_urdf import urdf_of_sdf
 
 URDF_JOINT_TYPES = ("fixed", "revolute", "continuous", "prismatic", "planar", "floating")
 PACKAGE_SCHEMES = ("package", "model")
@@ -290,7 +290,9 @@ def expand_xacro(
     """Return the URDF text of a xacro file on the user's disk. `arguments` are its `xacro:arg`s; `folders` the packages
     of `$(find ...)`. Raises `InputError` with file and cause for what cannot be expanded, and for DTDs and entities."""
     path = Path(path)
-    mappings = {key: _argument_text(value) for key, value in (arguments or {}).items()}
+    mappings = {
+        key: str(value).lower() if isinstance(value, bool) else str(value) for key, value in (arguments or {}).items()
+    }
     try:
         # The library has no interface for another parser.
         with mock.patch.object(xacro, "parse", _parsed), _finding_packages(folders or {}):
@@ -310,19 +312,6 @@ def expand_xacro(
             case _:
                 cause = f"xacro cannot expand it: {type(error).__name__}: {' '.join(str(error).split())}"
         raise InputError(f"{(xacro.filestack or [path])[-1] or path}: {cause}") from error
-
-
-def _argument_text(value: object) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, float):
-        return repr(float(value))
-    if isinstance(value, str):
-        return value
-    try:
-        return numbers_text(value)
-    except TypeError:
-        return str(value)
 
 
 @contextlib.contextmanager

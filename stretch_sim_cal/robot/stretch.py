@@ -3,8 +3,6 @@ particular to the robot is in its profile, config/robots/stretch4.yaml."""
 
 import functools
 import logging
-import os
-from pathlib import Path
 
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.robot.model import near
@@ -18,14 +16,9 @@ MODEL, BATCH = "SE4", "francis"
 def nominal_description(tool: str = DEFAULT_TOOL) -> str:
     """Return the URDF text of the vendor's Stretch 4 with a tool; meshes are absolute `file://` names. Raises
     `InputError` for an unknown tool, or without the vendor's package `stretch4_urdf`."""
-    _check_tool(tool)
-    return vendor_package().get_urdf(model_name=MODEL, batch_name=BATCH, tool_name=tool)
-
-
-def _check_tool(tool: str) -> None:
-    tools = available_tools()
-    if tool not in tools:
+    if tool not in (tools := available_tools()):
         raise InputError(f"'{tool}' is not a tool of the Stretch{near(tool, tools)}")
+    return vendor_package().get_urdf(model_name=MODEL, batch_name=BATCH, tool_name=tool)
 
 
 def available_tools() -> list[str]:
@@ -47,26 +40,3 @@ def vendor_package():
     # It logs one line per call at INFO, and a missing robot as a warning.
     logging.getLogger("urdf_utils").setLevel(logging.ERROR)
     return stretch4_urdf
-
-
-def vendor_arguments(tool: str) -> dict[str, object]:
-    """Return the arguments of the vendor's xacro for a tool, also a user's. Raises `InputError` for an unknown one."""
-    _check_tool(tool)
-    arguments: dict[str, object] = {"pkg_path": vendor_folder(), "batch": BATCH, "tool": tool}
-    if tool.endswith("_nil"):
-        return arguments
-    fleet, robot = os.environ.get("HELLO_FLEET_PATH"), os.environ.get("HELLO_FLEET_ID")
-    folders = [Path("~/stretch_user").expanduser()]
-    if fleet:
-        folders = [Path(fleet, robot or "."), Path(fleet)]  # in the vendor's order
-    users = [folder / "user_tools" / tool for folder in folders]
-    folder = next(filter(Path.is_dir, users), vendor_folder() / f"{MODEL}_tools" / tool)
-    urdfs = sorted(folder.glob("*.urdf"))
-    if len(urdfs) != 1:
-        raise InputError(f"{folder}: a tool has exactly one .urdf file, this one has {len(urdfs)}")
-    return arguments | {"tool_dir": folder, "tool_urdf": urdfs[0].stem}
-
-
-def vendor_folder() -> Path:
-    """Return the folder of the vendor's package. Raises `InputError` if it is not installed."""
-    return Path(vendor_package().__file__).parent

@@ -2,6 +2,7 @@
 themselves; and each thing that is wrong with any robot, of no convention, as text, annotations and SARIF."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,9 +18,9 @@ from stretch_sim_cal.conventions.profile import lint as run_lint
 from stretch_sim_cal.conventions.spawned import named_robot, spawned_robot
 from stretch_sim_cal.robot.description import load_model
 from stretch_sim_cal.robot.kinematics import link_transforms
-from stretch_sim_cal.robot.stretch import vendor_folder
+from stretch_sim_cal.robot.stretch import vendor_package
 
-TOOLS = sorted((vendor_folder() / "SE4_tools").glob("*/*.urdf"), key=lambda path: path.parent.name)
+TOOLS = sorted(Path(vendor_package().__file__).parent.glob("SE4_tools/*/*.urdf"), key=lambda path: path.parent.name)
 GRIPPER = next(path for path in TOOLS if path.parent.name == "eoa_wrist_dw4_tool_sg4")
 
 

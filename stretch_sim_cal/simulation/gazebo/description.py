@@ -9,14 +9,16 @@ import numpy as np
 import trimesh
 
 from stretch_sim_cal import files
+from stretch_sim_cal.conventions.rewrite import add_fixed_joint
 from stretch_sim_cal.errors import InputError
-from stretch_sim_cal.robot.description import parse_xml
+from stretch_sim_cal.robot.description import parse_urdf, parse_xml
+from stretch_sim_cal.robot.sdf import WORLD
 from stretch_sim_cal.robot.surfaces import Surface
 from stretch_sim_cal.sensor.sensor import Sensor
 from stretch_sim_cal.simulation.embedded import RobotGeometry
 from stretch_sim_cal.simulation.gazebo.rays import grid_for
 from stretch_sim_cal.simulation.setup import SimulationSetup
-from stretch_sim_cal.simulation.true_robot import simulated_description, true_link
+from stretch_sim_cal.simulation.true_robot import FLOOR_LINK, simulated_description, true_link
 
 # s of physics, as long as the drivers' own steps: nothing collides and joints are led by velocity, so that finer ones
 # change nothing but the cost.
@@ -26,8 +28,13 @@ SYSTEMS = {
     "gz-sim-user-commands-system": "gz::sim::systems::UserCommands",
     "gz-sim-scene-broadcaster-system": "gz::sim::systems::SceneBroadcaster",
 }
-# They lead a base that drives over the floor (models/gazebo.xacro): x, y (m) and yaw (rad) in the world.
-FLOOR_JOINTS = ("floor_x_joint", "floor_y_joint", "floor_yaw_joint")
+# They lead a base that drives over the floor, whose wheels do not turn: x, y (m) and yaw (rad) in the world.
+FLOOR_JOINTS = {
+    "floor_x_joint": ("prismatic", "1 0 0"), "floor_y_joint": ("prismatic", "0 1 0"),
+    "floor_yaw_joint": ("continuous", "0 0 1"),
+}  # fmt: skip
+# m/s, rad/s at most: within a few steps of physics joints are where they are led, a base at once.
+FASTEST, FASTEST_BASE = 100, 10_000
 LIDAR_SYSTEMS = {
     "cpu": ("gz-sim-cpu-lidar-system", "gz::sim::systems::CpuLidar"),
     "gpu": ("gz-sim-sensors-system", "gz::sim::systems::Sensors"),
@@ -80,16 +87,24 @@ def gazebo_description(
 ) -> str:  # fmt: skip
     """Return the URDF text to spawn, with "cpu" or "gpu" lidars of `sensors` by name; its meshes are written to
     `folder`. Collision shape and visual of every link are the shape that the embedded simulator casts rays against.
-    Joints have no limits there: commands keep within them. A base that drives is moved by `FLOOR_JOINTS`."""
-    text = simulated_description(setup, "gazebo", drives=setup.profile.base is not None)
-    robot = parse_xml(text, "description for Gazebo")
+    Joints have no limits there: commands keep within them. A base that drives is moved by `FLOOR_JOINTS`, another is
+    fixed to the world."""
+    robot = parse_xml(simulated_description(setup), "description for Gazebo")
+    profile, model = setup.profile, parse_urdf(robot, source="description for Gazebo")
+    for joint in sorted(profile.joint_positions(model, dict.fromkeys(profile.commanded_limits(model), 0.0))):
+        robot.append(_controller(joint, FASTEST))
+    _stand_on_floor(robot, drives=profile.base is not None)
+    robot.append(ElementTree.fromstring(
+        '<gazebo><plugin filename="gz-sim-joint-state-publisher-system" name="gz::sim::systems::JointStatePublisher">'
+        "<topic>stretch/joint_states</topic></plugin></gazebo>"
+    ))  # fmt: skip
     # Gazebo's physics (DART before 6.16) does not release a velocity-led joint from a limit of its position, nor slow
     # one down from a limit of its velocity (dartsim/dart#1683, #2422). Without effort a joint never moves, and with
     # little it neither follows nor stops within a step.
     none = repr(NO_LIMIT)
     for limit in robot.iterfind("joint/limit"):
         limit.attrib.update(lower=repr(-NO_LIMIT), upper=none, velocity=none, effort=none)
-    for name, described in setup.profile.every_lidar.items():
+    for name, described in profile.every_lidar.items():
         extension = ElementTree.SubElement(robot, "gazebo", reference=true_link(name))
         extension.append(_lidar_sensor(name, described.frame, sensors[name], lidar))
     for link in robot.iterfind("link"):
@@ -100,6 +115,39 @@ def gazebo_description(
         if surface is not None and len(surface.faces):
             _put_shape(link, surface, folder / f"{name}.stl")
     return ElementTree.tostring(robot, encoding="unicode")
+
+
+def _controller(joint: str, fastest: float) -> ElementTree.Element:
+    """Return a controller that leads a joint to positions by velocity, at most so fast (m/s, rad/s)."""
+    return ElementTree.fromstring(f"""
+      <gazebo>
+        <plugin filename="gz-sim-joint-position-controller-system" name="gz::sim::systems::JointPositionController">
+          <joint_name>{joint}</joint_name>
+          <topic>stretch/{joint}</topic>
+          <use_velocity_commands>true</use_velocity_commands>
+          <cmd_max>{fastest}</cmd_max>
+          <cmd_min>{-fastest}</cmd_min>
+        </plugin>
+      </gazebo>""")
+
+
+def _stand_on_floor(robot: ElementTree.Element, drives: bool) -> None:
+    """Join the floor's link to Gazebo's world, if it `drives` by `FLOOR_JOINTS`."""
+    parent = WORLD
+    ElementTree.SubElement(robot, "link", name=WORLD)
+    for joint, (kind, axis) in FLOOR_JOINTS.items() if drives else ():
+        link = joint.replace("_joint", "_link")
+        robot.append(ElementTree.fromstring(
+            f'<link name="{link}"><inertial><mass value="1.0"/>'
+            '<inertia ixx="0.1" iyy="0.1" izz="0.1" ixy="0.0" ixz="0.0" iyz="0.0"/></inertial></link>'
+        ))  # fmt: skip
+        robot.append(ElementTree.fromstring(
+            f'<joint name="{joint}" type="{kind}"><parent link="{parent}"/><child link="{link}"/><axis xyz="{axis}"/>'
+            '<limit lower="0.0" upper="0.0" effort="0.0" velocity="0.0"/></joint>'
+        ))  # fmt: skip
+        robot.append(_controller(joint, FASTEST_BASE))
+        parent = link
+    add_fixed_joint(robot, "world_joint", parent, FLOOR_LINK, np.eye(4))
 
 
 def ray_height(sensor: Sensor) -> float:

@@ -247,7 +247,7 @@ class GazeboSimulator:
         """Have the base led to where it is now, or was at a `time` (s), its yaw by the shortest way."""
         if self.driving is not None:
             x, y, yaw = self._base_at(self.driving.now if time is None else time)
-            before = self._base[FLOOR_JOINTS[2]]
+            before = self._base["floor_yaw_joint"]
             yaw = before + math.remainder(yaw - before, 2 * math.pi)
             self._base = dict(zip(FLOOR_JOINTS, (x, y, yaw), strict=True))
 
