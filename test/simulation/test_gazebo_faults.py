@@ -73,7 +73,6 @@ def test_a_complaint_is_a_warning_a_crash_at_the_end_a_note_and_nothing_survives
     assert processes_of(partition)
     simulator.close()
     assert not processes_of(partition)
-    assert "calls to step" in simulator.notes[0]
     assert "crashed (exit code 11)" in simulator.notes[-1]
 
 

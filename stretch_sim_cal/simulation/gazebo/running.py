@@ -1,12 +1,10 @@
 """A world in a running Gazebo: its processes, time, joints and clouds, stepped in a closed loop."""
 
-import contextlib
 import os
-import resource
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -49,8 +47,6 @@ class RunningWorld:
         log: Path | None = None,
     ):  # fmt: skip
         self._installation, self._name = installation, name
-        self._spent: dict[str, tuple[int, float]] = {}
-        self._processor: dict[str, float] = {}
         self._heard = threading.Condition()
         self.time = self._sent = self._clocks = 0
         self._states: tuple[int, bytes] | None = None
@@ -75,24 +71,6 @@ class RunningWorld:
     def states(self) -> messages.JointStates | None:
         """The joints as they were heard last, None before there is a robot."""
         return None if self._states is None else messages.joint_states(self._states[1])
-
-    @contextlib.contextmanager
-    def spending(self, on: str) -> Iterator[None]:
-        """Count the wall time within, and how often, for `spent`."""
-        begun = time.monotonic()
-        try:
-            yield
-        finally:
-            count, seconds = self._spent.get(on, (0, 0.0))
-            self._spent[on] = count + 1, seconds + time.monotonic() - begun
-
-    @property
-    def spent(self) -> str:
-        """The wall time so far by activity and, once all has ended, the processor time."""
-        anew = [f"subscribed again after silence, {self.renewals} times"] * bool(self.renewals)
-        wall = [f"{on} {seconds:.1f} s ({count})" for on, (count, seconds) in self._spent.items()]
-        processor = [f"processor time of {who} {seconds:.1f} s" for who, seconds in self._processor.items()]
-        return ", ".join(wall + processor + anew)
 
     @property
     def complaints(self) -> list[str]:
@@ -145,11 +123,10 @@ class RunningWorld:
         """Lead joints to positions for `duration` s, and return where they are then. All targets are sent every time,
         so that none can be lost for longer than a step."""
         due = self.advance(duration, targets)
-        with self.spending("joints' states"):
-            self.wait(
-                lambda: self._states if self._states[0] >= due else None,
-                f"Gazebo has not published the joint states of {due * 1e-9:.3f} s",
-            )
+        self.wait(
+            lambda: self._states if self._states[0] >= due else None,
+            f"Gazebo has not published the joint states of {due * 1e-9:.3f} s",
+        )
         return self.states
 
     def rest(self) -> None:
@@ -161,17 +138,15 @@ class RunningWorld:
         steps = round(duration / STEP)
         due = self.time + round(steps * STEP * 1e9)
         try:
-            with self.spending("calls to step"):
-                accepted = self._control(messages.world_control(steps), SILENCE_TIMEOUT, targets)
+            accepted = self._control(messages.world_control(steps), SILENCE_TIMEOUT, targets)
         except RunFailure:  # of the transport, as if a Gazebo that is about to die no longer listens
             self._server.check("simulating", DYING)
             raise
         if not accepted:
             self._server.check("simulating", DYING)
             raise self.failure("Gazebo does not accept a step of its world")
-        with self.spending("steps"):
-            while not self.wait(self._whether_stepped(due), f"Gazebo's clock has not reached {due * 1e-9:.3f} s"):
-                self._control(messages.world_control(round((due - self.time) * 1e-9 / STEP)), SILENCE_TIMEOUT)
+        while not self.wait(self._whether_stepped(due), f"Gazebo's clock has not reached {due * 1e-9:.3f} s"):
+            self._control(messages.world_control(round((due - self.time) * 1e-9 / STEP)), SILENCE_TIMEOUT)
         return due
 
     def _whether_stepped(self, due: int) -> Callable[[], bool | None]:
@@ -204,8 +179,7 @@ class RunningWorld:
             at_rest = heard is not None and self._clocks - heard >= AT_REST
             return True if at_rest or time.monotonic() > deadline else None
 
-        with self.spending("pausing the renderer"):
-            self.wait(rested, "Gazebo's renderer does not pause")
+        self.wait(rested, "Gazebo's renderer does not pause")
 
     def wait(self, ready: Callable[[], Any], complaint: str) -> Any:
         """Return the first value of `ready` that is not None, asked whenever a message has come."""
@@ -223,15 +197,10 @@ class RunningWorld:
 
     def close(self) -> str:
         """End Gazebo, and return a note if that failed, else an empty text."""
-        before = _ended_time()
         for ours in (self._commander, self._subscriptions):
             if ours is not None:
                 ours.close()
-        between = _ended_time()
-        note = self._server.stop()
-        self._processor = {"Gazebo": _ended_time() - between, "its messages": between - before}
-        self._processor["the simulator"] = time.process_time()
-        return note
+        return self._server.stop()
 
     def _await_server(self) -> None:
         deadline = time.monotonic() + START_TIMEOUT
@@ -257,11 +226,6 @@ class RunningWorld:
     def _hear_joints(self, message: bytes) -> None:
         # One comes with every step of physics: its joints are read when they are wanted.
         self._states = messages.stamp(message), message
-
-
-def _ended_time() -> float:
-    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return usage.ru_utime + usage.ru_stime
 
 
 def _command_topic(joint: str) -> str:
@@ -317,8 +281,7 @@ class Clouds:
         """Wait for the cloud of that past time (ns); `NOT_CAST` without a subscriber then, `LEFT_OUT` if it does not
         come. Raises `RunFailure` if the lidar is silent for long."""
         asked, missing = time.monotonic(), f"{self._topic} has not published its scan of {stamp * 1e-9:.3f} s"
-        with self._world.spending("scans"):
-            return self._world.wait(lambda: self._look(stamp, asked), missing)
+        return self._world.wait(lambda: self._look(stamp, asked), missing)
 
     def _look(self, stamp: int, asked: float) -> bytes | None:
         """As `taken_at`; None while the cloud may come."""

@@ -204,10 +204,9 @@ class GazeboSimulator:
             return None
         # A unit's errors and noise come here and not in Gazebo, whose noise would neither be repeatable nor leave
         # what is too near recognisable.
-        with self._world.spending("points of scans"):
-            self._described.joints.place(self.joints.positions_of(states))
-            drawn = tick if drawn is None else drawn
-            return measured(self._described, lidar, drawn, start, self._rays[lidar], messages.packed_cloud(raw))
+        self._described.joints.place(self.joints.positions_of(states))
+        drawn = tick if drawn is None else drawn
+        return measured(self._described, lidar, drawn, start, self._rays[lidar], messages.packed_cloud(raw))
 
     def _stamp(self, lidar: str, tick: int) -> int:
         """Return when (ns of Gazebo's time) scan `tick` of a lidar is cast."""
@@ -223,7 +222,7 @@ class GazeboSimulator:
         joints = {name: states.positions[name] for name in sorted(self.joints.movable)}
         period, first, arriving = round(self.period * 1e9), self._first_scan[lidar], round(ARRIVING * 1e9)
         deadline, short = time.monotonic() + running.SILENCE_TIMEOUT, 0
-        with self._world.spending("scans cast again"), self._letting_time_pass_unnoticed():
+        with self._letting_time_pass_unnoticed():
             self._lead_base(start)
             while time.monotonic() < deadline:
                 now = self._world.time
@@ -281,8 +280,8 @@ class GazeboSimulator:
     def close(self) -> None:
         """End Gazebo and remove its files; a second call does nothing."""
         if self._world is not None:
-            note = self._world.close()
-            self.notes += [f"wall time in Gazebo: {self._world.spent}"] + [note] * bool(note)
+            again = f"subscribed again after silence, {self._world.renewals} times"
+            self.notes += filter(None, (self._world.renewals and again, self._world.close()))
             self._world = None
         self._resources.close()
 
@@ -301,12 +300,11 @@ class GazeboSimulator:
         self._clouds = {device: Clouds(world, f"/{description.cloud_topic(device)}/points") for device in self._rays}
         for clouds in self._clouds.values():
             clouds.listen(True)
-        with world.spending("spawning, warming up and stowing"):
-            world.spawn(ROBOT, robot)
-            self._unsettled = True  # no cloud comes before time passes
-            self._let_settle()
-            self._warm_up()
-            self._stow()
+        world.spawn(ROBOT, robot)
+        self._unsettled = True  # no cloud comes before time passes
+        self._let_settle()
+        self._warm_up()
+        self._stow()
         # Time counts from now on, and scans from the next one of each lidar.
         self._origin, period = world.time, round(self.period * 1e9)
         self._first_scan = {
