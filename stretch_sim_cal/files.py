@@ -5,6 +5,7 @@ import contextlib
 import copy
 import fcntl
 import functools
+import glob
 import itertools
 import math
 import os
@@ -333,8 +334,9 @@ def backups_of(path: str | Path) -> list[Path]:
     """Return the backups of `path`, oldest first: a stack, which `keep_backup` adds to and `rollback` takes from. Those
     of a symbolic link are beside its target."""
     path = Path(os.path.realpath(path))
-    found = [p for p in path.parent.glob(f"{path.name}.backup-*") if p.name.rpartition("-")[2].isdigit()]
-    return sorted(found, key=lambda p: int(p.name.rpartition("-")[2]))
+    found = path.parent.glob(f"{glob.escape(path.name)}.backup-*")
+    numbered = [p for p in found if p.name.rpartition("-")[2].isdigit()]
+    return sorted(numbered, key=lambda p: int(p.name.rpartition("-")[2]))
 
 
 def keep_backup(path: str | Path) -> Path | None:

@@ -11,7 +11,7 @@ import pytest
 
 from stretch_sim_cal import files
 from stretch_sim_cal.errors import InputError, RunFailure
-from stretch_sim_cal.files import locked, read_yaml, write_atomic, write_yaml
+from stretch_sim_cal.files import backups_of, keep_backup, locked, read_yaml, write_atomic, write_text, write_yaml
 
 
 def bomb() -> str:
@@ -130,6 +130,14 @@ def test_of_a_symbolic_link_the_target_is_written(tmp_path):
         assert (tmp_path / f"{name}.yaml").is_symlink()
         assert read_yaml(tmp_path / "fleet" / f"{name}.yaml") == {"a": 2}
     assert (tmp_path / "fleet" / "there.yaml").stat().st_mode & 0o777 == 0o640
+
+
+def test_every_version_of_a_file_with_brackets_in_its_name_is_kept(tmp_path):
+    path = tmp_path / "cal[1].yaml"
+    for number in range(3):
+        write_text(path, f"{number}\n")
+        keep_backup(path)
+    assert [backup.read_text() for backup in backups_of(path)] == ["0\n", "1\n", "2\n"]
 
 
 def test_a_folder_that_another_process_holds_for_ever_is_reported(tmp_path, monkeypatch):
