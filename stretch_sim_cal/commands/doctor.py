@@ -38,6 +38,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Print what is installed. The exit code is 1 if simulator or nodes cannot run, or with `--live` the robot is not
     ready."""
+    if args.recording is None:
+        only_with(args, {"left_topic": None, "right_topic": None}, "a recording")
     if not args.live:
         only_with(args, {"sensor": "jt128", "use_sim_time": False}, "--live")
         if args.recording is None:

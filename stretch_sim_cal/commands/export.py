@@ -168,7 +168,9 @@ def _values(calibration: CalibrationFile, args: argparse.Namespace) -> None:
 def _roll_back(args: argparse.Namespace) -> int:
     if args.file:
         raise InputError(f"{args.file}: --rollback restores the values file and reads no calibration")
-    only_with(args, {"record": False, "model": None, "json": False}, "a calibration, not with --rollback,")
+    only_with(
+        args, {"record": False, "model": None, "robot": None, "json": False}, "a calibration, not with --rollback,"
+    )
     target = args.out or default_values_path()
     backup = files.rollback(target)
     print(f"{target}: restored from {backup.name}; the replaced version is {target.name}.rolled_back")
