@@ -14,6 +14,7 @@ from stretch_sim_cal.recording.pairing import stamp_of
 from stretch_sim_cal.recording.stations import SETTLE, STILL, yaw_of
 from stretch_sim_cal.robot.wheeled_base import WheeledBase
 from stretch_sim_cal.ros.node_main import DISCOVERED
+from stretch_sim_cal.ros.options import checked_topic
 from stretch_sim_cal.ros.subscription import MatchedSubscription
 from stretch_sim_cal.ros.watchdog import Patience, Watchdog
 
@@ -92,7 +93,8 @@ class BaseMotion:
         kinds are taken, or if another calibration drives the robot already, on this machine or another."""
         from geometry_msgs.msg import Twist, TwistStamped
 
-        node, topic, kinds = self._context.node, self._topic, set()
+        node, kinds = self._context.node, set()
+        topic = checked_topic(node, self._topic)
 
         def found() -> bool:
             kinds.update(info.topic_type for info in node.get_subscriptions_info_by_topic(topic))

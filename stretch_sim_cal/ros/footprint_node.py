@@ -15,6 +15,7 @@ from stretch_sim_cal.geometry.points import convex_hull
 from stretch_sim_cal.geometry.shapes import ConvexPolygon, Shape, circumscribed_polygon
 from stretch_sim_cal.robot.profile import profile_called
 from stretch_sim_cal.ros.node_main import NodeContext
+from stretch_sim_cal.ros.options import checked_topic
 from stretch_sim_cal.ros.subscription import JointListener
 
 EVERY = 0.1  # s between looks at the joints; the arm moves at most 3 cm meanwhile
@@ -39,8 +40,8 @@ class Footprint:
         # A shape that covers the robot wherever its arm is, as far as the model was fitted.
         corners = [circumscribed_polygon(shape, CORNERS).corners for row in model.shapes for shape in row]
         self._anywhere = ConvexPolygon(convex_hull(np.concatenate(corners)))
-        create = context.node.create_publisher
-        self._footprints = [create(Polygon, topic, 1) for topic in context.options.topics.split(",") if topic.strip()]
+        create, topics = context.node.create_publisher, map(str.strip, context.options.topics.split(","))
+        self._footprints = [create(Polygon, checked_topic(context.node, topic), 1) for topic in topics if topic]
         self._stop_zone = create(PolygonStamped, "stop_zone", 1)
         self._heard, self._messages, self._looks = 0.0, 0, 0
         self._sent: tuple = ()

@@ -205,10 +205,27 @@ def read_parameters(
             node.undeclare_parameter(name)
     values = option_values(options, given)
     for option in options:
-        if getattr(values, option.name) is not None:
-            declare(node, option, getattr(values, option.name))
+        if (value := getattr(values, option.name)) is not None:
+            declare(node, option, value)
+        if option.name.endswith("_topic") and value:
+            checked_topic(node, value)
     _check_names(node, [option.name for option in options], for_ros)
     return values
+
+
+def checked_topic(node, topic: str) -> str:
+    """Return the name of a topic. Raises `InputError` if ROS does not take it."""
+    from rclpy.exceptions import InvalidTopicNameException
+    from rclpy.expand_topic_name import expand_topic_name
+    from rclpy.validate_full_topic_name import validate_full_topic_name
+
+    try:
+        validate_full_topic_name(expand_topic_name(topic, node.get_name(), node.get_namespace()))
+    except (ValueError, InvalidTopicNameException) as error:
+        raise InputError(
+            f"topic '{topic}': is not a name in ROS; use letters, digits, '_' and '/', and no digit behind a '/'"
+        ) from error
+    return topic
 
 
 def declare(node, option: Option, value: Any) -> None:

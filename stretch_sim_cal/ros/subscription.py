@@ -9,6 +9,7 @@ from typing import Any
 
 from stretch_sim_cal.recording.topics import JOINT_STATES
 from stretch_sim_cal.robot.profile import RobotProfile, stretch_profile
+from stretch_sim_cal.ros.options import checked_topic
 from stretch_sim_cal.ros.watchdog import Watchdog
 
 LOOK_EVERY = 0.25  # s of wall time
@@ -34,7 +35,7 @@ class MatchedSubscription:
         latched: bool = False, watchdog: Watchdog | None = None,
     ):  # fmt: skip
         self._node, self._type, self._callback = context.node, message_type, callback
-        self.topic, self.heard = topic, False
+        self.topic, self.heard = checked_topic(context.node, topic), False
         self._depth, self._latched = depth, latched
         self._watchdog = watchdog or Watchdog(math.inf, print)  # one that nobody ticks
         self._silence = f"no messages on {topic}"

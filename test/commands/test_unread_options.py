@@ -192,6 +192,8 @@ WRONG_FOR_BOTH = [
         ("ros_align_dual_lidar --ros-args -p timeout:=soon", "timeout"),
         ("ros_align_dual_lidar --ros-args -p", "ROS arguments"),
         ("ros_align_dual_lidar --right-lidar-topic /lidar_points_left", "are both"),
+        ("ros_align_dual_lidar --left-lidar-topic 'left points'", "topic 'left points': is not a name in ROS"),
+        ("ros_align_dual_lidar --right-lidar-topic /lidar//right", "topic '/lidar//right': is not a name in ROS"),
         ("ros_align_dual_lidar --another-place", "has no standing place yet"),
         ("ros_align_dual_lidar --another-place --method gicp", "method gicp supports only one standing place"),
         ("ros_find_floor_calibration --calibration-file none.yaml", "run ros_align_dual_lidar first"),

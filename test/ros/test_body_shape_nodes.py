@@ -186,7 +186,8 @@ def radius(polygon) -> float:
 
 
 def test_the_footprint_follows_the_arm(graph, client, model):
-    with graph.running("ros_publish_footprint", str(model), ready="publishing the footprint"):
+    topics = ("--topics", "/local_costmap/footprint, /global_costmap/footprint")
+    with graph.running("ros_publish_footprint", str(model), *topics, ready="publishing the footprint"):
         assert radius(client.take(Polygon, "/local_costmap/footprint")[0]) == pytest.approx(0.5, rel=0.03)
         joints = client.node.create_publisher(JointState, "/joint_states", 10)
         for extension, expected in ((0.0, 0.3), (0.25, 0.4), (0.9, 0.5)):
