@@ -79,6 +79,8 @@ def _lidars(args: argparse.Namespace) -> list[str]:
     profile = profile_called(args.robot)
     args.left_topic = args.left_topic or profile.node_defaults["left_lidar_topic"]
     args.right_topic = args.right_topic or profile.node_defaults["right_lidar_topic"]
+    if profile.one_lidar:
+        args.right_topic = args.left_topic
     with Recording(args.recording) as recording:
         return sensor_lines(recorded_kinds(recording, args, profile))
 

@@ -65,6 +65,8 @@ def with_defaults(args: argparse.Namespace) -> RobotProfile:
     for name, value in (recorded_names(profile) | {"max_time_difference": MAX_TIME_DIFFERENCE}).items():
         if getattr(args, name) is None:
             setattr(args, name, value)
+    if profile.one_lidar:
+        args.right_topic, args.right_frame = args.left_topic, args.left_frame
     return profile
 
 

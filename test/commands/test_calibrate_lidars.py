@@ -308,3 +308,26 @@ def test_a_profiles_own_sensor_files_and_description_serve_a_recording_that_has_
     assert code == 0 and "mast lidar: ring: there, 0 to 31; table: ours" in said
     code, said = told("doctor", *robot)
     assert code == 2 and "--robot applies to --live or a recording only" in said
+
+
+def test_the_clouds_of_a_robot_with_one_lidar_may_be_on_another_topic_than_the_profiles(tmp_path):
+    data = read_yaml(files.share_directory() / "config/robots/two_lidar_manipulator.yaml")
+    del data["lidars"]["right"]
+    description = files.share_directory() / "config/robots" / data["description"]["file"]
+    data |= {"description": {"file": str(description.resolve())}, "sensor": "os0_32_sparse"}
+    robot = tmp_path / "one.yaml"
+    write_yaml(robot, data)
+    simulator = EmbeddedSimulator(SimulationSetup.from_mapping({"robot": str(robot), "world": "furnished_room"}))
+    with RecordingWriter(tmp_path / "bag") as writer:
+        write_description(writer, simulator.nominal_description)
+        for tick in range(SCANS):
+            frame, scan = data["lidars"]["left"]["frame"], simulator.scan("left", tick)
+            writer.write_cloud("/renamed", frame, 100_000_000 * (tick + 1), scan)
+    own = ("--robot", robot, "--left-topic", "/renamed")
+    _, said = told("calibrate", tmp_path / "bag", "--out", tmp_path / "calibration.yaml", *own, code=0)
+    assert f"{SCANS} scans from {SCANS} left clouds" in said
+    assert (
+        abs(CalibrationFile.load(tmp_path / "calibration.yaml").floor_plane.offset - simulator.floor_in_base.offset)
+        < 1e-3
+    )
+    assert "left lidar: ring: there" in told("doctor", tmp_path / "bag", *own)[1]
