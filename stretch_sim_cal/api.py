@@ -499,8 +499,8 @@ def open_recording(
     with Recording(path) as recording:
         # The frames' names are only checked for swapped topics: the rig says where the lidars are.
         if two:
-            pairs = RecordedSets(recording, topics, frames, max_time_difference, max_pairs, warn=lambda _: None)
-            found: Mapping[str, Sequence[np.ndarray]] = dict(zip(frames, zip(*pairs, strict=True), strict=True))
+            sets = list(RecordedSets(recording, topics, frames, max_time_difference, max_pairs, warn=lambda _: None))
+            found = {name: [clouds[name] for clouds in sets] for name in frames}
         else:
             found = recorded_clouds(recording, topics, frames, max_pairs, warn=lambda _: None)
         clouds = _all_structured(found)

@@ -138,7 +138,7 @@ def run(args: argparse.Namespace) -> int:
     with contextlib.ExitStack() as stack:
         first, *further = [stack.enter_context(Recording(path)) for path in args.recording]
         source = recorded.open_source(args, first)
-        print(f"lidar poses from {source.frames.source} of {first.path}", file=sys.stderr)
+        print(f"lidar poses from {source.tree.source} of {first.path}", file=sys.stderr)
         print("\n".join(sensor_lines(source.signatures)), file=sys.stderr)
         if args.drive:
             return _calibrate_drive(source, file, view)
@@ -148,7 +148,7 @@ def run(args: argparse.Namespace) -> int:
 def _calibrate_standing(source: Source, file: CalibrationFile, further: Sequence[Recording], view: Any) -> int:
     """Calibrate by a recording of a robot that stands, and `further` ones, each of another standing place; return the
     exit code. With `--only floor` the lidars are where the file has them."""
-    args, described = source.args, source.frames.base_from_left
+    args, described = source.args, source.described["left"]
     with_floor_too, robot_id = args.only != "alignment", args.robot_id or default_robot_id()
     left = left_pose(file, described) if with_floor_too else described
     stages: list[Stage] = []
@@ -198,11 +198,9 @@ def _calibrate_drive(source: Source, file: CalibrationFile, view: Any) -> int:
     from stretch_sim_cal.ros.watchdog import progressing
 
     args, profile = source.args, source.profile
-    named = recorded.topics_and_frames(args, profile.further)
-    topics, frames = ({name: each[name] for name in source.described} for each in named)
     stations = recorded_stations(
-        source.recording, args.odometry_topic or profile.driven_base.odometry, topics, frames, _samples(args, "drive"),
-        warn, args.continuous,
+        source.recording, args.odometry_topic or profile.driven_base.odometry, source.topics, source.frames,
+        _samples(args, "drive"), warn, args.continuous,
     )  # fmt: skip
     if args.continuous and all(station.sweep is None for station in stations):
         warn(NONE_MOVING)
@@ -299,7 +297,7 @@ def calibrate_mounts(args: argparse.Namespace) -> int:
         with Recording(path) as recording:
             if (source := model or recorded_description(recording)) is None:
                 raise InputError(f"{path}: has no /robot_description; name the robot's description with --model")
-            found = recorded.recorded_kinds(recording, args, profile)
+            found = recorded.recorded_kinds(recording, recorded.topics_and_frames(args, profile)[0], profile)
             settings = settings_for(sensor=recorded.taken_sensors(found, args, profile))
             robot = MountedRobot(load_model(source, mesh_folders=profile.description.packages), profile)
             samples = _recorded_samples(recording, args, settings, robot)
@@ -323,7 +321,7 @@ def _recorded_samples(recording: Recording, args: argparse.Namespace, settings: 
 
     periods = [each.period for each in by_lidar(settings.sensor, len(robot.nominal)) if each is not None]
     poses = still_poses(recording, robot.model, robot.profile)
-    named = recorded.topics_and_frames(args, robot.profile.further)
+    named = recorded.topics_and_frames(args, robot.profile)
     sets = RecordedSets(recording, *named, args.max_time_difference, sys.maxsize, warn)
     period = max(periods, default=SCAN_PERIOD)
     seen = seen_poses(sets, poses, args.num_samples or POSE_SAMPLES, period, REACH + BEYOND_REACH)

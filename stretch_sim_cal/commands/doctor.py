@@ -77,12 +77,9 @@ def _lidars(args: argparse.Namespace) -> list[str]:
     from stretch_sim_cal.robot.profile import profile_called
 
     profile = profile_called(args.robot)
-    args.left_topic = args.left_topic or profile.node_defaults["left_lidar_topic"]
-    args.right_topic = args.right_topic or profile.node_defaults["right_lidar_topic"]
-    if profile.one_lidar:
-        args.right_topic = args.left_topic
+    topics = {name: getattr(args, f"{name}_topic", None) or each.topic for name, each in profile.every_lidar.items()}
     with Recording(args.recording) as recording:
-        return sensor_lines(recorded_kinds(recording, args, profile))
+        return sensor_lines(recorded_kinds(recording, topics, profile))
 
 
 def _has(module: str) -> bool:

@@ -6,7 +6,6 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -18,10 +17,12 @@ from stretch_sim_cal.command import warn
 from stretch_sim_cal.commands.described import urdf_text
 from stretch_sim_cal.conventions.spawned import spawned_robot
 from stretch_sim_cal.errors import InputError
+from stretch_sim_cal.geometry.transforms import SIDES
 from stretch_sim_cal.recording import topics as bag
 from stretch_sim_cal.recording.clouds import returns_from_message
+from stretch_sim_cal.recording.frame_tree import FrameTree
 from stretch_sim_cal.recording.rosbag import Recording
-from stretch_sim_cal.robot.profile import ProfiledLidar, RobotProfile, profile_called, stretch_profile
+from stretch_sim_cal.robot.profile import RobotProfile, profile_called, stretch_profile
 from stretch_sim_cal.ros.node_commands import CLOUD_OPTIONS, FOOTPRINT_OPTION, LIDAR_OPTIONS
 from stretch_sim_cal.sensor.recognition import SCANS, recognised
 from stretch_sim_cal.sensor.sensor import Sensor, Sensors, by_lidar, for_each, of_two, sensors_called
@@ -65,32 +66,29 @@ def with_defaults(args: argparse.Namespace) -> RobotProfile:
     for name, value in (recorded_names(profile) | {"max_time_difference": MAX_TIME_DIFFERENCE}).items():
         if getattr(args, name) is None:
             setattr(args, name, value)
-    if profile.one_lidar:
-        args.right_topic, args.right_frame = args.left_topic, args.left_frame
     return profile
 
 
-Further = Mapping[str, ProfiledLidar]  # the lidars beyond the left and the right one, by name
-
-
-def topics_and_frames(
-    args: argparse.Namespace, further: Further = MappingProxyType({})
-) -> tuple[dict[str, str], dict[str, str]]:
-    """Return the topics and the frames of all lidars by name; those of a robot with one lidar twice."""
-    topics, frames = (
-        {"left": getattr(args, f"left_{kind}"), "right": getattr(args, f"right_{kind}")}
-        | {name: getattr(lidar, kind) for name, lidar in further.items()}
-        for kind in ("topic", "frame")
-    )
-    return topics, frames
+def topics_and_frames(args: argparse.Namespace, profile: RobotProfile) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the topics and the frames of all lidars by name; of the left one alone if the right one has the same."""
+    lidars = {side: (getattr(args, f"{side}_topic"), getattr(args, f"{side}_frame")) for side in SIDES}
+    if profile.one_lidar or lidars["left"] == lidars["right"]:
+        del lidars["right"]
+    lidars |= {name: (lidar.topic, lidar.frame) for name, lidar in profile.further.items()}
+    return {name: topic for name, (topic, _) in lidars.items()}, {name: frame for name, (_, frame) in lidars.items()}
 
 
 @dataclass
 class Source:
-    """An open recording with its first guesses, and clouds as often as needed; `description` is the robot's URDF."""
+    """An open recording with the frames in it (`tree`), and clouds as often as needed; `topics` and `frames` are those
+    of the lidars by name, `description` is the robot's URDF. `footprint_from_base` (4, 4) is as described; the identity
+    if the description has no base_footprint."""
 
     recording: Recording
-    frames: bag.RecordedFrames
+    tree: FrameTree
+    footprint_from_base: np.ndarray
+    topics: dict[str, str]
+    frames: dict[str, str]
     args: argparse.Namespace
     description: str | None
     profile: RobotProfile
@@ -98,7 +96,7 @@ class Source:
     @cached_property
     def signatures(self) -> dict[str, Signature | InputError]:
         """What the first clouds of each lidar show of sensor and driver."""
-        return recorded_kinds(self.recording, self.args, self.profile)
+        return recorded_kinds(self.recording, self.topics, self.profile)
 
     @cached_property
     def sensors(self) -> Sensors:
@@ -109,16 +107,13 @@ class Source:
     def body(self) -> dict[str, Any]:
         return body_settings(self.profile, self.description, warn)
 
-    @property
-    def footprint_from_base(self) -> np.ndarray:
-        """As described; the identity if the description has no base_footprint."""
-        return np.eye(4) if self.frames.footprint_from_base is None else self.frames.footprint_from_base
-
-    @property
+    @cached_property
     def described(self) -> dict[str, np.ndarray]:
-        left = self.frames.base_from_left
-        poses = {"left": left, "right": left @ self.frames.right_to_left} | dict(self.frames.base_from_further)
-        return {name: poses[name] for name in self.profile.every_lidar}
+        """The poses (4, 4) of the lidars in base_link by name."""
+        poses = {name: self.tree.lookup(self.args.base_frame, frame) for name, frame in self.frames.items()}
+        if "right" in poses:
+            poses["right"] = poses["left"] @ self.tree.lookup(self.frames["left"], self.frames["right"])
+        return poses
 
     @property
     def lidars(self) -> dict[str, DescribedLidar]:
@@ -129,27 +124,27 @@ class Source:
         }
 
     def clouds(self, limit: int, label: str) -> Iterator[dict[str, np.ndarray]]:
-        """Yield up to `limit` clouds (N, 5 or 3) by lidar, with a progress bar: pairs of one time, of more lidars the
-        first."""
+        """Yield up to `limit` clouds (N, 5 or 3) by lidar, with a progress bar: of one or two lidars as `sets`, of more
+        the first of each."""
         from stretch_sim_cal.ros.watchdog import progressing
 
         if not self.profile.further:
-            for pair in self.pairs(limit, label):
-                yield dict(zip(self.described, pair, strict=False))  # of one lidar the right cloud is empty
+            yield from self.sets(limit, label)
             return
-        topics, frames = topics_and_frames(self.args, self.profile.further)
-        found = list(together(bag.recorded_clouds(self.recording, topics, frames, limit, warn)))
-        yield from progressing(found, f"{label} with {len(topics)} lidars")
+        found = list(together(bag.recorded_clouds(self.recording, self.topics, self.frames, limit, warn)))
+        yield from progressing(found, f"{label} with {len(self.topics)} lidars")
 
-    def pairs(self, limit: int, label: str, read: Callable[[Any], np.ndarray] = returns_from_message):
-        """Yield up to `limit` (left, right) with a progress bar, and print the counts; `read` makes a cloud of a
-        message."""
+    def sets(
+        self, limit: int, label: str, read: Callable[[Any], np.ndarray] = returns_from_message
+    ) -> Iterator[dict[str, np.ndarray]]:
+        """Yield up to `limit` clouds of one time of the left lidar and, if there is one, the right one, with a progress
+        bar, and print the counts; `read` makes a cloud of a message."""
         from stretch_sim_cal.ros.watchdog import progressing
 
-        named, bound = topics_and_frames(self.args), self.args.max_time_difference
-        pairs = bag.RecordedSets(self.recording, *named, bound, limit, warn, read)
-        yield from progressing(pairs, label, pairs.total)
-        print(f"{label}: {pairs.counts.sentence()}", file=sys.stderr)
+        named = ({side: each[side] for side in SIDES if side in each} for each in (self.topics, self.frames))
+        sets = bag.RecordedSets(self.recording, *named, self.args.max_time_difference, limit, warn, read)
+        yield from progressing(sets, label, sets.total)
+        print(f"{label}: {sets.counts.sentence()}", file=sys.stderr)
 
 
 def open_source(args: argparse.Namespace, recording: Recording) -> Source:
@@ -161,15 +156,18 @@ def open_source(args: argparse.Namespace, recording: Recording) -> Source:
         description = urdf_text(args.model, profile.description.packages)
     elif args.robot and recorded is None:
         described_by, description = f"--robot {args.robot}", spawned_robot(profile).text
-    frames = bag.recorded_frames(
-        recording, args.base_frame, args.left_frame, args.right_frame, args.footprint_frame, description,
-        {name: lidar.frame for name, lidar in profile.further.items()}, described_by,
-    )  # fmt: skip
-    if frames.footprint_from_base is None and args.footprint_frame != stretch_profile().footprint_frame:
-        raise InputError(f"--footprint-frame {args.footprint_frame}: {frames.source} has no such frame")
+    topics, frames = topics_and_frames(args, profile)
+    tree = bag.recorded_tree(recording, args.base_frame, frames.values(), description, described_by)
+    footprint_from_base = np.eye(4)
+    try:
+        footprint_from_base = tree.lookup(args.footprint_frame, args.base_frame)
+    except InputError as error:  # older descriptions begin at base_link
+        if args.footprint_frame != stretch_profile().footprint_frame:
+            unknown = f"--footprint-frame {args.footprint_frame}: {tree.source} has no such frame"
+            raise InputError(unknown) from error
     if recorded and description and recorded != description:
         warn(f"--model {args.model}: is not used, since the recording has a /robot_description")
-    return Source(recording, frames, args, recorded or description, profile)
+    return Source(recording, tree, footprint_from_base, topics, frames, args, recorded or description, profile)
 
 
 def candidate_sensors(profile: RobotProfile) -> list[Sensor]:
@@ -179,12 +177,10 @@ def candidate_sensors(profile: RobotProfile) -> list[Sensor]:
     return list({sensor.name: sensor for sensor in kinds}.values())
 
 
-def recorded_kinds(recording, args: argparse.Namespace, profile: RobotProfile) -> dict[str, Signature | InputError]:
+def recorded_kinds(
+    recording: Recording, topics: dict[str, str], profile: RobotProfile
+) -> dict[str, Signature | InputError]:
     """Return what the first clouds show of sensor and driver, by lidar. Raises `InputError` if a topic is missing."""
-    topics = {"left": args.left_topic, "right": args.right_topic}
-    if args.left_topic == args.right_topic:  # the robot has one lidar
-        del topics["right"]
-    topics |= {name: lidar.topic for name, lidar in profile.further.items()}
     return bag.recorded_signatures(recording, topics, SCANS, candidate_sensors(profile))
 
 

@@ -45,6 +45,8 @@ def run(args: argparse.Namespace) -> int:
     if args.out.exists() and not args.out.is_dir():
         raise InputError(f"{args.out}: is a file; --out is the folder for the unit files and the report")
     profile = with_defaults(args)
+    if profile.one_lidar:
+        raise InputError(f"{profile.source}: has one lidar; lidars are identified in pairs")
     candidates = given_sensors(args.sensor) if args.sensor else candidate_sensors(profile)
     pairs = {SIDES: args}
     for name, lidar in profile.further.items():
@@ -113,11 +115,11 @@ def _station(path: Path, args: argparse.Namespace, names: tuple[str, str], candi
         source = open_source(args, recording)
         station = StationScans(
             (found["left"], found["right"]),
-            AlignmentSettings(base_from_left=source.frames.base_from_left, **source.body),
+            AlignmentSettings(base_from_left=source.described["left"], **source.body),
         )
-        for left, right in source.pairs(args.num_samples, f"reading {path.name}", scan_from_message):
-            station.add(left, right)
-        return station, source.frames.right_to_left
+        for scans in source.sets(args.num_samples, f"reading {path.name}", scan_from_message):
+            station.add(*scans.values())
+        return station, source.tree.lookup(args.left_frame, args.right_frame)
 
 
 def _agree(stations, paths: list[Path], names: tuple[str, str]) -> None:

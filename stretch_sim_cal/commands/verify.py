@@ -44,7 +44,7 @@ def _verify(args: argparse.Namespace) -> int:
         with Recording(args.recording) as recording:
             source = open_source(args, recording)
             clouds, description = list(source.clouds(args.num_samples, "verifying")), source.description
-            base_from_left, footprint, sensor = source.frames.base_from_left, source.footprint_from_base, source.sensors
+            base_from_left, footprint, sensor = source.described["left"], source.footprint_from_base, source.sensors
     else:
         from stretch_sim_cal.ros.capture_node import live_clouds
 

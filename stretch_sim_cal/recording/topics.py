@@ -1,9 +1,7 @@
 """Frames, the description, joints and pairs of clouds from the topics of a recording. Needs no ROS."""
 
-import contextlib
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,33 +23,19 @@ JOINT_STATES = "/joint_states"
 JOINT_MESSAGES = 20  # several nodes may share the topic, each with other joints
 
 
-@dataclass(frozen=True)
-class RecordedFrames:
-    """First guesses (4x4): base_from_left, right_to_left and footprint_from_base; `source` names their origin.
-    `base_from_further` are the poses in base_link of lidars beyond two, by name."""
-
-    base_from_left: np.ndarray
-    right_to_left: np.ndarray
-    footprint_from_base: np.ndarray | None
-    source: str
-    base_from_further: Mapping[str, np.ndarray] = field(default_factory=dict)
-
-
-def recorded_frames(
-    recording: "Recording", base: str, left: str, right: str, footprint: str, description: str | None = None,
-    further: Mapping[str, str] | None = None, described_by: str = "--model",
-) -> RecordedFrames:  # fmt: skip
-    """Return the lidars' poses by the recording's /robot_description, else its /tf_static, else `description` (URDF
-    text), which the option `described_by` gave. `further` are the frames of lidars beyond two by name. Raises
+def recorded_tree(
+    recording: "Recording", base: str, lidars: Iterable[str], description: str | None = None,
+    described_by: str = "--model",
+) -> FrameTree:  # fmt: skip
+    """Return the frames of the recording's /robot_description, else of its /tf_static, else of `description` (URDF
+    text), which the option `described_by` gave: the first that connect the frames of all `lidars` with the base. Raises
     `InputError` that names what is missing and what is there."""
     problems = []
     for tree in _trees(recording, description, described_by):
         try:
-            beyond = {name: tree.lookup(base, frame) for name, frame in (further or {}).items()}
-            both, footprint_from_base = (tree.lookup(base, left), tree.lookup(left, right)), None
-            with contextlib.suppress(InputError):  # older descriptions begin at base_link
-                footprint_from_base = tree.lookup(footprint, base)
-            return RecordedFrames(*both, footprint_from_base, tree.source, beyond)
+            for frame in lidars:
+                tree.lookup(base, frame)
+            return tree
         except InputError as error:
             problems.append(str(error))
     raise InputError(
@@ -131,12 +115,14 @@ def sensor_lines(found: dict[str, Signature | InputError]) -> list[str]:
 def cloud_messages(
     recording: "Recording", topics: Mapping[str, str], frames: Mapping[str, str], warn: Callable[[str], None]
 ) -> Iterator[tuple[str, Any]]:
-    """Yield (lidar, message) of lidars' clouds in the order in which they were received; of two lidars of one topic the
-    first one's. `topics` and `frames` are by lidar; `warn` is called once for each unexpected frame. Raises
-    `InputError` if a topic is missing, or holds another lidar's clouds."""
+    """Yield (lidar, message) of lidars' clouds in the order in which they were received. `topics` and `frames` are by
+    lidar; `warn` is called once for each unexpected frame. Raises `InputError` if a topic is missing, is that of two
+    lidars, or holds another lidar's clouds."""
     for topic in topics.values():
         recording.require(topic, CLOUD_TYPE)
-    name_of, options = {topic: name for name, topic in reversed(topics.items())}, "--left-topic and --right-topic"
+    name_of, options = {topic: name for name, topic in topics.items()}, "--left-topic and --right-topic"
+    if len(name_of) < len(topics):
+        raise InputError(f"{recording.path}: two lidars have the same topic: {', '.join(topics.values())}")
     if set(frames) != set(SIDES):
         options = "topics of the lidars (--left-topic, --right-topic, lidars.NAME.topic in the profile)"
     frame_check = FrameCheck(frames, options, "--{}-frame", warn)
@@ -166,11 +152,10 @@ def recorded_clouds(
 
 
 class RecordedSets:
-    """Clouds of one time in a recording, in order; iterating yields tuples of clouds in the order of `topics`, (N, 5)
-    each (x, y, z, ring, intensity; (N, 3) if a cloud has no more), without sets of which one is empty. `topics`,
-    `frames` and `warn` are as of `cloud_messages`, with its errors; if left and right have the same topic and frame,
-    the robot has one lidar, and right clouds are empty. `bound` (s) is how far apart the stamps of a set may be,
-    `limit` the most sets to yield, `read` what makes a cloud of a message. Raises `InputError` if there is no set."""
+    """Clouds of one time in a recording, in order; iterating yields clouds by lidar, (N, 5) each (x, y, z, ring,
+    intensity; (N, 3) if a cloud has no more), without sets of which one is empty. `topics`, `frames` and `warn` are as
+    of `cloud_messages`, with its errors. `bound` (s) is how far apart the stamps of a set may be, `limit` the most sets
+    to yield, `read` what makes a cloud of a message. Raises `InputError` if there is no set."""
 
     def __init__(
         self, recording: "Recording", topics: dict[str, str], frames: dict[str, str], bound: float, limit: int,
@@ -182,24 +167,20 @@ class RecordedSets:
             recording.require(topic, CLOUD_TYPE)
         self.path, self._recording, self._topics, self._frames = recording.path, recording, topics, frames
         self._warn, self._bound, self._limit, self._read = warn, bound, limit, read
-        first = {topic: name for name, topic in reversed(topics.items())}
-        self._names = tuple(name for name in topics if name in first.values())
-        if len(self._names) < len(topics) and len(set(frames.values())) == len(frames):
-            raise InputError(f"{self.path}: two lidars have the same topic: {', '.join(topics.values())}")
         self.counts = MatchingCounts({})
         self.total = min(limit, *(recording.count(topic) for topic in topics.values()))
 
-    def __iter__(self) -> Iterator[tuple[np.ndarray, ...]]:
+    def __iter__(self) -> Iterator[dict[str, np.ndarray]]:
         given = 0
         for seen in self.messages():
-            clouds = tuple(self._read(message) for message in seen.messages.values())
-            if all(map(len, clouds)):
-                yield clouds if len(clouds) > 1 else (*clouds, clouds[0][:0])
+            clouds = {name: self._read(message) for name, message in seen.messages.items()}
+            if all(map(len, clouds.values())):
+                yield clouds
                 given += 1
             if given == self._limit:
                 return
         if not given:
-            counts, called = self.counts, "pair" if len(self._names) < 3 else "set"
+            counts, called = self.counts, "pair" if len(self._topics) < 3 else "set"
             back = counts.out_of_order + counts.restarts
             if counts.sets:
                 why = f"in each of {counts.sets} a cloud has no returns; look at its lidar and driver, and record again"
@@ -219,7 +200,7 @@ class RecordedSets:
 
     def messages(self) -> Iterator[CloudSet]:
         """Yield all sets of messages by lidar, with their stamps in ns, in order."""
-        matching = StampMatching(self._names, self._bound)
+        matching = StampMatching(list(self._topics), self._bound)
         self.counts = matching.counts
         for name, message in cloud_messages(self._recording, self._topics, self._frames, self._warn):
             yield from matching.add(name, stamp_of(message), message)

@@ -108,15 +108,20 @@ class OneLidar:
             yield topics[0], SimpleNamespace(header=SimpleNamespace(stamp=stamp, frame_id="lidar_link"), number=second)
 
 
-def test_a_recording_of_one_lidar_has_pairs_without_a_right_cloud():
-    topics, frames = dict.fromkeys(SIDES, "/lidar"), dict.fromkeys(SIDES, "lidar_link")
+def test_each_scan_of_one_lidar_is_a_set():
     said = []
-    pairs = RecordedSets(
-        OneLidar(), topics, frames, 0.05, 10, said.append, lambda message: np.full((4, 5), message.number)
-    )
-    found = list(pairs)
-    assert [left[0, 0] for left, _ in found] == [0, 1, 2] and all(right.shape == (0, 5) for _, right in found)
-    assert pairs.total == 3 and not said
+    sets = RecordedSets(
+        OneLidar(), {"left": "/lidar"}, {"left": "lidar_link"}, 0.05, 10, said.append,
+        lambda message: np.full((4, 5), message.number),
+    )  # fmt: skip
+    assert [(list(clouds), clouds["left"][0, 0]) for clouds in sets] == [(["left"], number) for number in range(3)]
+    assert sets.total == 3 and not said
+
+
+def test_two_lidars_of_one_topic_are_an_error():
+    topics, frames = dict.fromkeys(SIDES, "/lidar"), {side: f"lidar_{side}_link" for side in SIDES}
+    with pytest.raises(InputError, match="two lidars have the same topic: /lidar, /lidar"):
+        list(RecordedSets(OneLidar(), topics, frames, 0.05, 10, print))
 
 
 @pytest.mark.parametrize(
