@@ -10,7 +10,7 @@ import re
 import signal
 import sys
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -56,10 +56,11 @@ def enumerated(words: Sequence[str]) -> str:
     return " and ".join(filter(None, (", ".join(words[:-1]), words[-1])))
 
 
-def only_with(args: Any, defaults: Mapping[str, Any], reader: str) -> None:
-    """Raise `InputError` for a given option that only a command with `reader` reads; `defaults` are those of `args`."""
-    for name, default in defaults.items():
-        if getattr(args, name) != default:
+def only_with(args: Any, names: Iterable[str], reader: str) -> None:
+    """Raise `InputError` for a given option, of those `names`, that only a command with `reader` reads; `args` are what
+    a `Parser` made of the command line."""
+    for name in names:
+        if getattr(args, name) != args.defaults[name]:
             raise InputError(f"--{name.replace('_', '-')} applies to {reader} only")
 
 
@@ -81,11 +82,14 @@ class Parser(argparse.ArgumentParser):
     _given: Sequence[str] = ()
 
     def parse_known_args(self, args=None, namespace=None):
-        """Parse as `parse_args` does: unknown arguments are this parser's errors, not those of the one above it."""
+        """Parse as `parse_args` does: unknown arguments are this parser's errors, not those of the one above it. The
+        result has the `defaults` of all options by name."""
         self._given = sys.argv[1:] if args is None else list(args)
         parsed, unknown = super().parse_known_args(self._given, namespace)
         if unknown:
             self.error(f"unexpected argument{'s' * (len(unknown) > 1)}: {' '.join(unknown)}")
+        own = {action.dest: action.default for action in self._actions}
+        parsed.defaults = own | getattr(parsed, "defaults", {})  # those of a sub-command
         return parsed, unknown
 
     def error(self, message: str) -> NoReturn:

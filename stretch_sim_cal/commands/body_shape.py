@@ -35,9 +35,9 @@ def run(args: argparse.Namespace, outcome: dict[str, Any]) -> int:
     path = find_settings(args.settings)
     settings = fit_settings(path, {key: getattr(args, key, None) for key in FIT})
     if settings.shape.method != "convex_polygon":
-        command.only_with(args, {"vertices": None}, "--fit-method convex_polygon")
+        command.only_with(args, ["vertices"], "--fit-method convex_polygon")
     if settings.evidence == "model":
-        command.only_with(args, {"range_noise": None}, "--evidence lidar or both")
+        command.only_with(args, ["range_noise"], "--evidence lidar or both")
     dataset = read_dataset(args.directory)
     source = args.model or dataset.description_file
     profile = profile_called(args.robot)

@@ -34,7 +34,6 @@ from stretch_sim_cal.recording.joint_states import seen_poses, still_poses
 from stretch_sim_cal.recording.rosbag import Recording, is_recording
 from stretch_sim_cal.recording.topics import RecordedSets, recorded_description, recorded_joints, sensor_lines
 from stretch_sim_cal.robot.description import load_model
-from stretch_sim_cal.robot.profile import stretch_profile
 from stretch_sim_cal.ros.node_commands import ALIGN, FLOOR, IN_3D, MOUNT_OPTIONS, VIEW_OPTIONS
 from stretch_sim_cal.ros.options import add_group
 from stretch_sim_cal.sensor.sensor import by_lidar, sensors_called
@@ -44,7 +43,7 @@ EXAMPLE = "stretch-sim-cal calibrate my_recording --out dual_lidar_calibration.y
 DEFAULT_SAMPLES = {
     "alignment": ALIGN.option("num_samples").default, "floor": FLOOR.option("num_samples").default, "drive": 10,
 }  # fmt: skip
-OTHER_OPTIONS = ("only", "method", "floor_method")
+OF_STANDING, OF_DRIVING = ("only", "method", "floor_method"), ("odometry_topic", "continuous")
 POSE_SAMPLES = 5  # pairs of clouds in each arm pose
 BEYOND_REACH = 0.1  # m beyond a robot's reach from its lidars within which returns are kept
 SCAN_PERIOD = 0.1  # s, of lidars that no sensor file describes
@@ -101,25 +100,23 @@ def _check(args: argparse.Namespace) -> None:
                 bound = f"at most {most:g} {unit}" if value > most else "greater than zero"
                 raise InputError(f"--accept {millimetres:g} {degrees:g}: {value:g} {unit} must be {bound}")
         args.accept = 1e-3 * millimetres, float(np.deg2rad(degrees))
-    of_drive = {"odometry_topic": None, "continuous": False}
     if args.mounts:
         takes_one_recording("--mounts")
-        views = {option.name: option.default for option in VIEW_OPTIONS}
-        only_with(args, views | {"accept": None}, "alignment and floor")
-        only_with(args, {"drive": False} | of_drive, "a robot that drove, not with --mounts,")
-        only_with(args, dict.fromkeys(OTHER_OPTIONS), "a recording, not with --mounts,")
+        only_with(args, [*(option.name for option in VIEW_OPTIONS), "accept"], "alignment and floor")
+        only_with(args, ["drive", *OF_DRIVING], "a robot that drove, not with --mounts,")
+        only_with(args, OF_STANDING, "a recording, not with --mounts,")
         return
-    only_with(args, {option.name: option.default for option in MOUNT_OPTIONS}, "--mounts")
+    only_with(args, [option.name for option in MOUNT_OPTIONS], "--mounts")
     if args.drive:
         takes_one_recording("--drive")
-        only_with(args, dict.fromkeys((*OTHER_OPTIONS, "max_time_difference")), "a standing robot, not with --drive,")
+        only_with(args, [*OF_STANDING, "max_time_difference"], "a standing robot, not with --drive,")
     else:
-        only_with(args, of_drive, "--drive")
+        only_with(args, OF_DRIVING, "--drive")
     if args.only == "floor":
         takes_one_recording("--only floor")
-        only_with(args, {"method": None, "accept": None}, "--only alignment, or both,")
+        only_with(args, ["method", "accept"], "--only alignment, or both,")
     elif args.only == "alignment":
-        only_with(args, {"floor_method": None}, "--only floor, or both,")
+        only_with(args, ["floor_method"], "--only floor, or both,")
     if args.floor_method is not None:
         methods.floor_method(args.floor_method)  # an unknown one shows now, not after the alignment
     if not hasattr(methods.alignment_method(args.method or methods.DEFAULT_ALIGNMENT_METHOD), "new_place"):
@@ -283,10 +280,9 @@ def calibrate_mounts(args: argparse.Namespace) -> int:
     path = args.recording[0]
     in_recording = is_recording(path)
     if in_recording:
-        only_with(args, dict.fromkeys(("base_frame", "footprint_frame")), "a recording, not with --mounts,")
+        only_with(args, ["base_frame", "footprint_frame"], "a recording, not with --mounts,")
     else:
-        of_recordings = (*recorded.recorded_names(stretch_profile()), "max_time_difference", "num_samples")
-        only_with(args, dict.fromkeys(of_recordings), "a recording")
+        only_with(args, [*recorded.NAMES, "max_time_difference", "num_samples"], "a recording")
     profile, file = recorded.with_defaults(args), CalibrationFile.load_or_empty(args.out)
     model = args.model and source_of(args.model)
     settings_for = partial(

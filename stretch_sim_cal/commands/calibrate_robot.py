@@ -107,8 +107,7 @@ def run(args: argparse.Namespace) -> int:
             raise InputError(f"--drive: --only {' '.join(args.only)} leaves it out; add drive to these")
         args.drive |= "drive" in (args.begin, *(args.only or ()))
         if not args.drive:
-            of_drive = {name: PASSED_ON[name][0].default for name in ("drive_distance", "turn_step")}
-            command.only_with(args, of_drive, "--drive")
+            command.only_with(args, ["drive_distance", "turn_step"], "--drive")
         if not (args.yes or sys.stdin.isatty()):
             raise InputError("there is no terminal for questions: give --yes, and the robot moves without asking")
         if args.yes and args.places > 1:

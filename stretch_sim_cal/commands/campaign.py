@@ -15,10 +15,8 @@ EXAMPLE = (
     "stretch-sim-cal campaign smoke --cases 20\n"
     "         stretch-sim-cal campaign compare out/campaigns/ours out/campaigns/published"
 )
-DEFAULTS = {
-    "robot": None, "case": None, "search": None, "cases": None, "workers": None, "cluster": None, "cluster_tls": None,
-    "again": False, "junit": None, "summary": None,
-}  # fmt: skip
+OF_MANY = ("search", "cases", "workers", "cluster", "cluster_tls", "again", "junit", "summary", "seed")
+"""Options that a single case does not read."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -46,7 +44,7 @@ def run(args: argparse.Namespace) -> int:
         if (value := getattr(args, name)) is not None and value < low:
             raise InputError(f"--{name}: is {value}; expected at least {low}")
     if args.campaign == "compare":
-        only_with(args, DEFAULTS | {"out": None, "seed": 0}, "a campaign to run")
+        only_with(args, ["robot", "case", *OF_MANY, "out"], "a campaign to run")
         return _compare(args)
     if args.folders:
         raise InputError(f"{args.folders[0]}: folders are for compare only; give one campaign file")
@@ -58,14 +56,12 @@ def run(args: argparse.Namespace) -> int:
     work = _whole
     if args.case is not None:
         work = _one
-        others = {name: value for name, value in DEFAULTS.items() if name not in ("case", "robot")}
-        only_with(args, others | {"seed": 0}, "a whole campaign")
+        only_with(args, OF_MANY, "a whole campaign")
     elif args.search is not None:
         work = _search
-        others = dict.fromkeys(("cluster", "cluster_tls", "junit", "summary")) | {"again": False}
-        only_with(args, others, "a campaign without --search")
+        only_with(args, ["cluster", "cluster_tls", "junit", "summary", "again"], "a campaign without --search")
     else:
-        only_with(args, {"seed": 0}, "--search")
+        only_with(args, ["seed"], "--search")
         if args.cluster_tls is not None and not (args.cluster or "").startswith("tls://"):
             raise InputError("--cluster-tls goes with --cluster tls://HOST:PORT only")
         for path in args.cluster_tls or ():

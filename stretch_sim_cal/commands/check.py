@@ -26,7 +26,7 @@ from stretch_sim_cal.robot.profile import profile_called
 
 EXAMPLE = "stretch-sim-cal check dual_lidar_calibration.yaml yesterday.yaml"
 
-TOLERANCES = {"tolerance_mm": 1.0, "tolerance_deg": 0.02}
+TOLERANCES = ("tolerance_mm", "tolerance_deg")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -35,10 +35,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("other", nargs="?", type=Path, help="another calibration file, to compare it with")
     add("--model", metavar="FILE", help=MODEL_HELP)
     add("--robot", metavar="FILE", help=ROBOT_HELP)
-    add("--tolerance-mm", type=float, default=TOLERANCES["tolerance_mm"],
-        help="two files agree within this length (default: %(default)s)")  # fmt: skip
-    add("--tolerance-deg", type=float, default=TOLERANCES["tolerance_deg"],
-        help="two files agree within this angle (default: %(default)s)")  # fmt: skip
+    add("--tolerance-mm", type=float, default=1.0, help="two files agree within this length (default: %(default)s)")
+    add("--tolerance-deg", type=float, default=0.02, help="two files agree within this angle (default: %(default)s)")
 
 
 def run(args: argparse.Namespace) -> int:

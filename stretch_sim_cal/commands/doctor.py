@@ -39,11 +39,11 @@ def run(args: argparse.Namespace) -> int:
     """Print what is installed. The exit code is 1 if simulator or nodes cannot run, or with `--live` the robot is not
     ready."""
     if args.recording is None:
-        only_with(args, {"left_topic": None, "right_topic": None}, "a recording")
+        only_with(args, ["left_topic", "right_topic"], "a recording")
     if not args.live:
-        only_with(args, {"sensor": "jt128", "use_sim_time": False}, "--live")
+        only_with(args, ["sensor", "use_sim_time"], "--live")
         if args.recording is None:
-            only_with(args, {"robot": None}, "--live or a recording")
+            only_with(args, ["robot"], "--live or a recording")
     versions = [found.version for found in metadata.distributions(name="hello-robot-stretch4-urdf")]
     findings = {
         "python": platform.python_version(),

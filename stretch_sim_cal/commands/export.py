@@ -47,9 +47,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     if args.form != "calibration-values":
-        only_with(args, {"record": False, "rollback": False}, "--as calibration-values")
+        only_with(args, ["record", "rollback"], "--as calibration-values")
     if args.out and args.form in ("urdf", "xacro"):
-        only_with(args, {"json": False}, "what is printed, not with --out,")
+        only_with(args, ["json"], "what is printed, not with --out,")
     if args.rollback:
         return _roll_back(args)
     path = args.file or calibration_file.default_path()
@@ -168,9 +168,7 @@ def _values(calibration: CalibrationFile, args: argparse.Namespace) -> None:
 def _roll_back(args: argparse.Namespace) -> int:
     if args.file:
         raise InputError(f"{args.file}: --rollback restores the values file and reads no calibration")
-    only_with(
-        args, {"record": False, "model": None, "robot": None, "json": False}, "a calibration, not with --rollback,"
-    )
+    only_with(args, ["record", "model", "robot", "json"], "a calibration, not with --rollback,")
     target = args.out or default_values_path()
     backup = files.rollback(target)
     print(f"{target}: restored from {backup.name}; the replaced version is {target.name}.rolled_back")

@@ -104,7 +104,7 @@ def _mobility(args: argparse.Namespace) -> int:
         space = "mobile" if (args.dimension, base) == ("planar", "floating") else base
         mechanism, variables = mechanism_of(model, base), configuration_space(model, space)
     else:
-        only_with(args, {"arg": [], "package": []}, "a URDF or xacro")
+        only_with(args, ["arg", "package"], "a URDF or xacro")
         mechanism, dimension = load_mechanism(args.model, base=args.base)
         if mechanism.loops == 0 and Path(args.model).suffix == ".sdf":
             variables = configuration_space(load_model(args.model))

@@ -36,7 +36,7 @@ def _verify(args: argparse.Namespace) -> int:
         if not getattr(args, name) > 0:
             raise InputError(f"--{name.replace('_', '-')}: is {getattr(args, name)}, a number above 0 is needed")
     if not args.recording:
-        only_with(args, {"model": None}, "a recording")
+        only_with(args, ["model"], "a recording")
     profile = with_defaults(args)
     file = CalibrationFile.load(args.calibration or default_path())
     check_lidars(file, profile.further)

@@ -19,7 +19,6 @@ from stretch_sim_cal.studies.orientations import orientations
 from stretch_sim_cal.studies.workspace import FORMATS, workspace, write_workspace_plot
 
 EXAMPLE = "stretch-sim-cal workspace stretch4 --frame grasp_center_link --plot workspace.png"
-MARGIN = 0.01
 SHAPES = {
     (0, 0): "a point", (1, 1): "a part of a line", (1, 2): "a curve in a plane", (1, 3): "a curve in space",
     (2, 2): "a part of a plane", (2, 3): "a curved surface", (3, 3): "a body",
@@ -46,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--samples", type=int, metavar="N",
         help=f"largest number of configurations (default: {SAMPLES}; {STARTS} with --orientations)")  # fmt: skip
     add("--collision-free", action="store_true", help="only configurations without self-collision")
-    add("--margin", type=float, default=MARGIN, metavar="M",
+    add("--margin", type=float, default=0.01, metavar="M",
         help="with --collision-free: the distance that counts as touching (default: %(default)s)")  # fmt: skip
     add("--floor", type=float, metavar="Z", help="with --collision-free: a floor at this height over the root")
     add("--points", type=Path, metavar="FILE", help="write the points as .csv, or with their configurations as .npz")
@@ -66,11 +65,11 @@ def run(args: argparse.Namespace) -> int:
     if args.seed < 0:
         raise InputError(f"--seed {args.seed}: must be 0 or more")
     if not args.collision_free:
-        only_with(args, {"margin": MARGIN, "floor": None}, "--collision-free")
+        only_with(args, ["margin", "floor"], "--collision-free")
     elif args.floor is not None and not math.isfinite(args.floor):
         raise InputError(f"--floor {args.floor}: expected a height in m")
     if args.orientations is not None:
-        only_with(args, {"plot": None, "resolution": None}, "the points that are reached, not with --orientations,")
+        only_with(args, ["plot", "resolution"], "the points that are reached, not with --orientations,")
         point = numbers("--orientations", args.orientations, {3: "x y z"})
     model = load(args)
     held = joint_values(model, args.joint)
