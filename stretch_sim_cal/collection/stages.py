@@ -2,7 +2,7 @@
 options, in where warnings go, and in the `Source` of clouds."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -25,6 +25,38 @@ Change = Callable[[CalibrationFile], CalibrationFile]
 Lidars = Mapping[str, DescribedLidar]
 
 
+@dataclass(frozen=True)
+class Outcome:
+    """What a calibration came to: its `stages`, how these `change` the calibration file, and the `observations` that go
+    beside it. `written` names the parts that are written, if not all stages are; `agreements` are with what the file
+    has by the arm; `note` is what could not be checked, and why."""
+
+    stages: list[Stage]
+    change: Change
+    observations: Observations | None = None
+    written: Sequence[str] = ()
+    agreements: Sequence[Agreement] = ()
+    note: str = ""
+
+    @property
+    def accepted(self) -> bool:
+        return all(stage.result.accepted for stage in self.stages)
+
+    @property
+    def warnings(self) -> list[Any]:
+        found = [each for stage in self.stages for each in stage.result.warnings]
+        return found + [each for agreement in self.agreements for each in agreement.findings()]
+
+    @property
+    def refusals(self) -> list[Any]:
+        return [each for stage in self.stages for each in stage.result.refusals]
+
+    def then(self, later: "Outcome") -> "Outcome":
+        """Return this and a `later` outcome as one, with the later one's observations."""
+        stages = [*self.stages, *later.stages]
+        return replace(later, stages=stages, change=lambda file: later.change(self.change(file)))
+
+
 class Source(Protocol):
     """A robot, live or recorded: its `description` (URDF, None while it is unknown), the `described` poses (4, 4) of
     the lidars in base_link, and the settings of its `body`."""
@@ -39,13 +71,13 @@ class Source(Protocol):
 def align(
     source: Source, method: Any, lidars: Lidars, clouds: Iterable[Clouds], joints: Mapping[str, float],
     file: CalibrationFile, robot_id: str, further: Iterable[Iterable[Clouds]] = (),
-) -> tuple[Stage, Change, str]:  # fmt: skip
+) -> Outcome:  # fmt: skip
     """Return the alignment of `lidars` by a method (`alignment_of`) from `clouds`, and those of `further` standing
-    places, how it changes the file, and why the left lidar's extrinsics were not checked, "" if they were. `joints` (m,
-    rad) may fill up while clouds are taken."""
+    places. Its note is why the left lidar's extrinsics were not checked, "" if they were. `joints` (m, rad) may fill up
+    while clouds are taken."""
     if len(lidars) == 1:
         stage = pipeline.alignment_stage(method.solve(), {})
-        return stage, lambda file: with_lidars(file, stage.result, robot_id), ""
+        return Outcome([stage], lambda file: with_lidars(file, stage.result, robot_id))
     check = LeftMountCheck(tuple(lidar.sensor for lidar in lidars.values()), source.profile)
     for each in clouds:
         method.add(each)
@@ -57,36 +89,32 @@ def align(
     result, unchecked = check.with_warning(method.solve(), source.description, joints, file)
     gain = method.another_place() if result.accepted else None
     stage = pipeline.alignment_stage(result, source.described, gain)
-    return stage, lambda file: with_lidars(file, result, robot_id), unchecked
+    return Outcome([stage], lambda file: with_lidars(file, result, robot_id), result.observations, note=unchecked)
 
 
 def find_floor(
     source: Source, method: str, lidars: Lidars, clouds: Iterable[Clouds], file: CalibrationFile,
     described_left: np.ndarray, robot_id: str, aligned: LidarPoses | None = None,
-) -> tuple[Stage, Change, Observations | None]:  # fmt: skip
-    """Return the floor by lidars at the poses of their alignment, `aligned` or as the `file` has it, how it changes the
-    file, and the observations beside it."""
+) -> Outcome:  # fmt: skip
+    """Return the floor by lidars at the poses of their alignment, `aligned` or as the `file` has it."""
     known = aligned.known if aligned else known_alignment(file, tuple(lidars))
     observations = aligned.observations if aligned else load_beside(file)
     footprint = source.footprint_from_base
     floor = pipeline.solved(pipeline.LidarFloor(method, lidars, footprint, source.body, known), clouds)
-    return (
-        pipeline.floor_stage(floor, footprint), lambda file: with_floor(file, floor, robot_id, described_left),
+    return Outcome(
+        [pipeline.floor_stage(floor, footprint)], lambda file: with_floor(file, floor, robot_id, described_left),
         observations and replace(observations, floor=floor.by_units),
     )  # fmt: skip
 
 
-def by_mounts(
-    result: Any, robot: MountedRobot, settings: Any, file: CalibrationFile, robot_id: str
-) -> tuple[Stage, Change, Observations | None]:
-    """Return the lidars' extrinsics of a robot as a stage, how they change the `file`, and the observations that go
-    beside it."""
+def by_mounts(result: Any, robot: MountedRobot, settings: Any, file: CalibrationFile, robot_id: str) -> Outcome:
+    """Return what the lidars' extrinsics of a robot come to beside what the `file` has."""
     known, left = load_beside(file), robot.nominal["left"]
-    stage = pipeline.mounts_stage(result, robot, settings, file)
-    return (
-        stage, lambda file: with_mounts(file, result, robot_id, left, observations=known),
+    return Outcome(
+        [pipeline.mounts_stage(result, robot, settings, file)],
+        lambda file: with_mounts(file, result, robot_id, left, observations=known),
         known and known.better(result.units),
-    )  # fmt: skip
+    )
 
 
 def solve_drive(
@@ -100,9 +128,9 @@ def solve_drive(
 
 def drive(
     source: Source, found: DrivenResult, file: CalibrationFile, robot_id: str, wheels: bool = True
-) -> tuple[list[Stage], Change, list[str], list[Agreement]]:  # fmt: skip
-    """Return what the result `found` of a drive comes to, how it changes the `file`, the parts that this writes, and
-    how it agrees with the extrinsics that the file has by the arm, if it has any: then the wheels alone are written."""
+) -> Outcome:  # fmt: skip
+    """Return what the result `found` of a drive comes to; if the `file` has extrinsics by the arm, the wheels alone are
+    written."""
     footprint, described = source.footprint_from_base, source.described
     result = found if wheels else replace(found, wheels=None)
     stages, by_arm = drive_stages(result, described, footprint), stored_mounts(file) is not None
@@ -110,41 +138,30 @@ def drive(
     def change(file: CalibrationFile) -> CalibrationFile:
         return with_drive(file, result, robot_id, described)
 
-    known = agreements(change(file)) if by_arm and accepted(stages) else []
-    return stages, change, ["wheels"] if by_arm else [stage.name for stage in stages], known
+    outcome = Outcome(stages, change)
+    if not by_arm:
+        return outcome
+    return replace(outcome, written=["wheels"], agreements=agreements(change(file)) if outcome.accepted else [])
 
 
-def accepted(stages: Sequence[Stage]) -> bool:
-    return all(stage.result.accepted for stage in stages)
-
-
-def warnings_of(stages: Sequence[Stage], more: Sequence[Agreement] = ()) -> list[Any]:
-    return [each for stage in stages for each in stage.result.warnings] + [f for each in more for f in each.findings()]
-
-
-def tell(stages: Sequence[Stage], warn: Callable[[str], object], as_json: bool, more: Sequence[Agreement] = ()) -> None:
-    """Print the stages and `more` agreements: warnings by `warn`, lines unless printed `as_json`, and each refusal."""
-    for warning in warnings_of(stages, more):
+def tell(outcome: Outcome, warn: Callable[[str], object], as_json: bool) -> None:
+    """Print an outcome: warnings by `warn`, lines unless the result is printed `as_json`, and each refusal."""
+    for warning in outcome.warnings:
         warn(one_line(warning))
-    lines = [line for stage in stages for line in stage.lines] + [each.sentence() for each in more]
+    lines = [line for stage in outcome.stages for line in stage.lines]
+    lines += [each.sentence() for each in outcome.agreements]
     if lines and not as_json:
         print("\n".join(lines), flush=True)
-    for refusal in (refusal for stage in stages for refusal in stage.result.refusals):
+    for refusal in outcome.refusals:
         refuse(refusal)
 
 
-def write(
-    path: Path, what: Sequence[str], changes: Sequence[Change], observations: Observations | None, as_json: bool
-) -> None:
-    """Write accepted parts and their observations, if they have any, together, and then say so. `changes` make the
-    file's new content of its present one: what another calibration wrote in the meantime is not lost."""
-
-    def changed(file: CalibrationFile) -> CalibrationFile:
-        for change in changes:
-            file = change(file)
-        return file
-
-    backup = CalibrationFile.update(path, changed, observations and observations.beside(path))
+def write(path: Path, outcome: Outcome, as_json: bool) -> None:
+    """Write an accepted outcome and its observations, if it has any, together, and then say so. The file is changed as
+    it is now: what another calibration wrote in the meantime is not lost."""
+    observations = outcome.observations
+    backup = CalibrationFile.update(path, outcome.change, observations and observations.beside(path))
     if not as_json:
+        what = outcome.written or [stage.name for stage in outcome.stages]
         kept = f" (the previous version is in {backup.name})" if backup else ""
         print(f"accepted: {' and '.join(what)} written to {path}{kept}", flush=True)

@@ -20,10 +20,10 @@ from stretch_sim_cal.calibration import methods
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile, default_robot_id
 from stretch_sim_cal.calibration.checks import check_lidars
 from stretch_sim_cal.calibration.mounts.file import left_pose
-from stretch_sim_cal.calibration.observations import Observations
-from stretch_sim_cal.calibration.pipeline import Clouds, Stage, alignment_of, placed, together
+from stretch_sim_cal.calibration.pipeline import Clouds, alignment_of, placed, together
 from stretch_sim_cal.calibration.summaries import plain
 from stretch_sim_cal.collection import stages as shared
+from stretch_sim_cal.collection.stages import Outcome
 from stretch_sim_cal.command import only_with, warn
 from stretch_sim_cal.commands import recorded
 from stretch_sim_cal.commands.described import source_of
@@ -148,8 +148,7 @@ def _calibrate_standing(source: Source, file: CalibrationFile, further: Sequence
     args, described = source.args, source.described["left"]
     with_floor_too, robot_id = args.only != "alignment", args.robot_id or default_robot_id()
     left = left_pose(file, described) if with_floor_too else described
-    stages: list[Stage] = []
-    changes: list[shared.Change] = []
+    found: Outcome | None = None
     if args.only == "floor":
         check_lidars(file, source.profile.further)
         lidars, aligned = placed(source.lidars, file.lidars_at(left)), None
@@ -157,32 +156,27 @@ def _calibrate_standing(source: Source, file: CalibrationFile, further: Sequence
         begin, limit = left @ inverse(described), _samples(args, "alignment")
         lidars = placed(source.lidars, {name: begin @ pose for name, pose in source.described.items()})
         name, accept = args.method or methods.DEFAULT_ALIGNMENT_METHOD, args.accept or source.profile.accept
-        stage, change, unchecked = shared.align(
+        found = shared.align(
             source, alignment_of(name, lidars, source.body, accept), lidars, source.clouds(limit, "aligning"),
             recorded_joints(source.recording), file, robot_id,
             (replace(source, recording=each).clouds(limit, f"aligning ({each.path.name})") for each in further),
         )  # fmt: skip
-        if unchecked:
-            print(unchecked, file=sys.stderr)
-        shared.tell([stage], warn, args.json)
-        aligned = stage.result
-        stages.append(stage)
-        changes.append(change)
-        lidars, observations = placed(lidars, aligned.base_from_lidar), aligned.observations
-    if with_floor_too and shared.accepted(stages):
+        if found.note:
+            print(found.note, file=sys.stderr)
+        shared.tell(found, warn, args.json)
+        aligned = found.stages[0].result
+        lidars = placed(lidars, aligned.base_from_lidar)
+    if with_floor_too and (found is None or found.accepted):
         if further:
             print(f"the floor is estimated from the first recording only, {source.recording.path}", file=sys.stderr)
         clouds = source.clouds(_samples(args, "floor"), "recording the floor")
         method = args.floor_method or methods.DEFAULT_FLOOR_METHOD
-        stage, change, observations = shared.find_floor(
-            source, method, lidars, clouds, file, described, robot_id, aligned
-        )
-        shared.tell([stage], warn, args.json)
-        stages.append(stage)
-        changes.append(change)
-        if len(stages) > 1 and not stage.result.accepted:
+        floor = shared.find_floor(source, method, lidars, clouds, file, described, robot_id, aligned)
+        shared.tell(floor, warn, args.json)
+        if found is not None and not floor.accepted:
             print("nothing written: --only alignment writes only the alignment", file=sys.stderr)
-    return _ended(source, stages, changes, source.clouds(3, "drawing"), view, observations)
+        found = floor if found is None else found.then(floor)
+    return _ended(source, found, source.clouds(3, "drawing"), view)
 
 
 def _samples(args: argparse.Namespace, stage: str) -> int:
@@ -202,43 +196,37 @@ def _calibrate_drive(source: Source, file: CalibrationFile, view: Any) -> int:
     if args.continuous and all(station.sweep is None for station in stations):
         warn(NONE_MOVING)
     robot_id, seen = args.robot_id or default_robot_id(), progressing(stations, "reading every stop")
-    found = shared.solve_drive(source, source.lidars, seen, args.accept or profile.accept)
-    stages, change, written, by_arm = shared.drive(source, found, file, robot_id)
-    shared.tell(stages, warn, args.json, by_arm)
+    result = shared.solve_drive(source, source.lidars, seen, args.accept or profile.accept)
+    found = shared.drive(source, result, file, robot_id)
+    shared.tell(found, warn, args.json)
     drawn = together({name: own[:3] for name, own in stations[0].clouds.items()})
-    return _ended(source, stages, [change], drawn, view, written=written)
+    return _ended(source, found, drawn, view)
 
 
-def _ended(
-    source: Source, stages: Sequence[Stage], changes: Sequence[shared.Change], clouds: Iterable[Clouds], view: Any,
-    observations: Observations | None = None, written: Sequence[str] = (),
-) -> int:  # fmt: skip
-    """Write the `stages` (those `written`; default: all) if all are accepted, draw the `clouds`; return the exit
-    code."""
-    args, accepted = source.args, shared.accepted(stages)
-    if accepted:
-        shared.write(args.out, written or [stage.name for stage in stages], changes, observations, args.json)
+def _ended(source: Source, found: Outcome, clouds: Iterable[Clouds], view: Any) -> int:
+    """Write what was `found` if it is accepted, draw the `clouds`; return the exit code."""
+    args = source.args
+    if found.accepted:
+        shared.write(args.out, found, args.json)
     if args.report or view:
         file = CalibrationFile.load_or_empty(args.out)
-        if accepted or (file.right_to_left is not None and not source.profile.further) or args.report:
-            _report(source, file, clouds, view, stages)
-    return _answer(args, stages)
+        if found.accepted or (file.right_to_left is not None and not source.profile.further) or args.report:
+            _report(source, file, clouds, view, found)
+    return _answer(args, found)
 
 
-def _answer(args: argparse.Namespace, stages: Sequence[Stage]) -> int:
+def _answer(args: argparse.Namespace, found: Outcome) -> int:
     """Print the stages as JSON if that is asked for, and return the exit code."""
     if args.json:
-        found: dict[str, Any] = {}
-        for stage in stages:
+        answer: dict[str, Any] = {}
+        for stage in found.stages:
             outcome = {name: getattr(stage.result, name) for name in ("accepted", "warnings", "refusals")}
-            found[stage.name] = plain(stage.numbers) | outcome
-        print(json.dumps(found | {"file": str(args.out)}))
-    return 0 if shared.accepted(stages) else Refused.exit_code
+            answer[stage.name] = plain(stage.numbers) | outcome
+        print(json.dumps(answer | {"file": str(args.out)}))
+    return 0 if found.accepted else Refused.exit_code
 
 
-def _report(
-    source: Source, file: CalibrationFile, clouds: Iterable[Clouds], view: Any, stages: Sequence[Stage]
-) -> None:
+def _report(source: Source, file: CalibrationFile, clouds: Iterable[Clouds], view: Any, found: Outcome) -> None:
     """Draw the lidars' clouds before and after, and the floor, as a page and in `view`. Of a refused result the page
     has the reasons, and the clouds where it has them."""
     from stretch_sim_cal.harness.clouds_3d import CapturedClouds
@@ -258,9 +246,9 @@ def _report(
             show_calibrated(view, seen, file)
         view.close()
     if source.args.report is not None:
-        refused = not shared.accepted(stages)
-        parts = [Section("Refused" if refused else "Result", html=rendered("said", stages=stages))]
-        results = [stage.result for stage in stages]
+        refused = not found.accepted
+        parts = [Section("Refused" if refused else "Result", html=rendered("said", stages=found.stages))]
+        results = [stage.result for stage in found.stages]
         poses = next((each.base_from_lidar for each in results if hasattr(each, "base_from_lidar")), None)
         if len(returns) > 1 and refused and poses is not None:
             parts.append(drawn("Clouds as described and as found", lambda: refused_clouds(seen, poses)))
@@ -301,15 +289,15 @@ def calibrate_mounts(args: argparse.Namespace) -> int:
     else:
         settings = settings_for(sensor=sensors_called(args.sensor or profile.sensor))
         result, robot = solve_dataset(read_dataset(path), file, settings, model, profile)
-    stage, change, observations = shared.by_mounts(result, robot, settings, file, args.robot_id or default_robot_id())
-    shared.tell([stage], warn, args.json)
-    if result.accepted:
-        shared.write(args.out, ["mounts"], [change], observations, args.json)
+    outcome = shared.by_mounts(result, robot, settings, file, args.robot_id or default_robot_id())
+    shared.tell(outcome, warn, args.json)
+    if outcome.accepted:
+        shared.write(args.out, outcome, args.json)
     if args.report:
         from stretch_sim_cal.harness.report import mounts_page
 
         print(f"report: {mounts_page(args.report, result)}", file=sys.stderr)
-    return _answer(args, [stage])
+    return _answer(args, outcome)
 
 
 def _recorded_samples(recording: Recording, args: argparse.Namespace, settings: Any, robot: Any) -> list[Any]:

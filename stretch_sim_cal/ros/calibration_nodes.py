@@ -17,17 +17,17 @@ import numpy as np
 from stretch_sim_cal.calibration import methods, values_file
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile, default_path, default_robot_id
 from stretch_sim_cal.calibration.checks import check_lidars
-from stretch_sim_cal.calibration.drive_results import Agreement
 from stretch_sim_cal.calibration.driving import DrivenResult
 from stretch_sim_cal.calibration.finding import ANOTHER_PLACE_MAY, OF_ALL_PLACES, coded
 from stretch_sim_cal.calibration.lidars import DescribedLidar, LidarAlignment
 from stretch_sim_cal.calibration.mounts.file import left_pose, stored_mounts
 from stretch_sim_cal.calibration.mounts.robot import calibrated_joints, mount_settings, solve_dataset
-from stretch_sim_cal.calibration.observations import Observations, num_places, places_beside
-from stretch_sim_cal.calibration.pipeline import Stage, alignment_of
+from stretch_sim_cal.calibration.observations import num_places, places_beside
+from stretch_sim_cal.calibration.pipeline import alignment_of
 from stretch_sim_cal.calibration.results import LidarPoses
 from stretch_sim_cal.calibration.summaries import plain
 from stretch_sim_cal.collection import stages as shared
+from stretch_sim_cal.collection.stages import Outcome
 from stretch_sim_cal.errors import InputError, Refused
 from stretch_sim_cal.files import rollback
 from stretch_sim_cal.geometry.transforms import error
@@ -88,27 +88,20 @@ class _Files:
                 )
         return 0
 
-    def finish(
-        self, stages: Sequence[Stage], change: shared.Change, observations: Observations | None = None,
-        written: Sequence[str] = (), more: Sequence[Agreement] = (),
-    ) -> int:  # fmt: skip
-        """Print the `stages` and `more` agreements, write the stages with their `observations` if all are accepted, and
-        return the exit code; `written` names what is written if it is not all."""
-        as_json, accepted = self._context.arguments.json, shared.accepted(stages)
-        shared.tell(stages, self._context.log.warning, as_json, more)
+    def finish(self, found: Outcome) -> int:
+        """Print what was found, write it if it is accepted, and return the exit code."""
+        as_json, accepted = self._context.arguments.json, found.accepted
+        shared.tell(found, self._context.log.warning, as_json)
         if accepted:
-            what = written or [stage.name for stage in stages]
-            shared.write(self.path, what, [change], observations, as_json)
-        warnings = shared.warnings_of(stages, more)
-        refusals = [each for stage in stages for each in stage.result.refusals]
+            shared.write(self.path, found, as_json)
         self._context.outcome.update(
-            accepted=accepted, warnings=[coded(each).as_json() for each in warnings],
-            refusals=[coded(each).as_json() for each in refusals],
-            proposal=" ".join(filter(None, (stage.proposal for stage in stages))),
+            accepted=accepted, warnings=[coded(each).as_json() for each in found.warnings],
+            refusals=[coded(each).as_json() for each in found.refusals],
+            proposal=" ".join(filter(None, (stage.proposal for stage in found.stages))),
         )  # fmt: skip
         if as_json:
-            outcome = {stage.name: stage.numbers for stage in stages}
-            outcome |= {"accepted": accepted, "warnings": warnings, "refusals": refusals}
+            outcome = {stage.name: stage.numbers for stage in found.stages}
+            outcome |= {"accepted": accepted, "warnings": found.warnings, "refusals": found.refusals}
             print(json.dumps(plain(outcome | {"file": str(self.path) if accepted else None})), flush=True)
         return 0 if accepted else Refused.exit_code
 
@@ -148,8 +141,7 @@ def align(context: RobotContext) -> int:
         raise InputError(f"{places}: has no standing place yet; run without another_place first")
     if len(lidars_of(options)) == 1:
         one = {"left": DescribedLidar(np.eye(4))}
-        stage, change, _ = shared.align(None, LidarAlignment(one), one, (), {}, files.file, default_robot_id())
-        return files.finish([stage], change)
+        return files.finish(shared.align(None, LidarAlignment(one), one, (), {}, files.file, default_robot_id()))
     robot = LiveRobot(context)
     given = {
         "downsampling_resolution": options.downsampling_resolution_m,
@@ -161,13 +153,12 @@ def align(context: RobotContext) -> int:
     method = alignment_of(name, lidars, robot.body, robot.profile.accept, **given)
     if isinstance(method, LidarAlignment) and options.another_place:
         method.load_places(places)
-    stage, change, unchecked = shared.align(
+    found = shared.align(
         robot, method, lidars, robot.clouds("aligning"), context.joint_positions(), files.file, default_robot_id()
     )
-    if unchecked:
-        context.log.info(unchecked)
-    result: LidarPoses = stage.result
-    code = files.finish([stage], change, result.observations)
+    if found.note:
+        context.log.info(found.note)
+    code, result = files.finish(found), found.stages[0].result
     if isinstance(method, LidarAlignment):
         _keep_places(context, method, result, places)
     if result.accepted and files.values and (joints := files.lidar_joints(robot)):
@@ -213,10 +204,8 @@ def find_floor(context: RobotContext) -> int:
         )
     poses = file.lidars_at(base_from_left)
     lidars, clouds = robot.at({name: poses[name] for name in names}), robot.clouds("recording the floor")
-    stage, change, observations = shared.find_floor(
-        robot, method, lidars, clouds, file, described_left, default_robot_id()
-    )
-    result, code = stage.result, files.finish([stage], change, observations)
+    found = shared.find_floor(robot, method, lidars, clouds, file, described_left, default_robot_id())
+    code, result = files.finish(found), found.stages[0].result
     if result.accepted and files.values:
         # A floor seen from the mounts is right only beside lidars that are where the mounts have them.
         lidar_joints = files.lidar_joints(robot) if by_mounts else []
@@ -255,8 +244,7 @@ def calibrate_mounts(context: RobotContext) -> int:
     result, robot = solve_dataset(read_dataset(directory), file, settings, profile=profile)
     if file.right_to_left is not None:
         check_lidars(file, profile.further)
-    stage, change, observations = shared.by_mounts(result, robot, settings, file, default_robot_id())
-    code = files.finish([stage], change, observations)
+    code = files.finish(shared.by_mounts(result, robot, settings, file, default_robot_id()))
     if result.accepted and files.values:
         files.record(calibrated_joints(CalibrationFile.load(files.path), robot.model, profile), result)
     if result.accepted:
@@ -286,15 +274,15 @@ def calibrate_by_driving(context: RobotContext) -> int:
     taken = context.drive(robot, directory, solve)
     if taken is None:
         return 0
-    plan, found = taken
+    plan, result = taken
     if plan.only_turns:
         context.log.warning(plan.note)
-    stages, change, written, by_arm = shared.drive(robot, found, files.file, default_robot_id(), not plan.only_turns)
-    if by_arm:
+    found = shared.drive(robot, result, files.file, default_robot_id(), not plan.only_turns)
+    if found.agreements:
         context.log.info(f"{files.path} has extrinsics from the arm: lidars and floor stay, the wheels are added")
-    code = files.finish(stages, change, written=written, more=by_arm)
-    if code == 0 and files.values and written != ["wheels"]:
-        floor = next(stage.result for stage in stages if stage.name == "floor")
+    code = files.finish(found)
+    if code == 0 and files.values and not found.written:
+        floor = next(stage.result for stage in found.stages if stage.name == "floor")
         files.record([*files.lidar_joints(robot), values_file.base_joint(floor.footprint_from_base)], floor)
     return code
 
