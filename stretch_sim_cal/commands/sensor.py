@@ -8,7 +8,7 @@ from pathlib import Path
 from stretch_sim_cal.calibration.identification import MIN_FRAMES, StationScans, identify
 from stretch_sim_cal.calibration.settings import AlignmentSettings
 from stretch_sim_cal.command import show, warn
-from stretch_sim_cal.commands.recorded import add_recording_arguments, candidate_sensors, open_source, with_defaults
+from stretch_sim_cal.commands import recorded
 from stretch_sim_cal.errors import InputError, Refused
 from stretch_sim_cal.geometry.transforms import SIDES
 from stretch_sim_cal.recording.clouds import scan_from_message
@@ -33,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="kinds of the lidars, separated by commas: names in config/, or files (default: those that fit)",
     )  # fmt: skip
     add("--num-samples", type=int, default=DEFAULT_SAMPLES, help="pairs of scans per recording (default: %(default)s)")
-    add_recording_arguments(parser, with_sensor=False)
+    recorded.add_recording_arguments(parser, with_sensor=False)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -44,10 +44,10 @@ def run(args: argparse.Namespace) -> int:
         raise InputError(f"--num-samples: is {args.num_samples}, at least {MIN_FRAMES} are needed")
     if args.out.exists() and not args.out.is_dir():
         raise InputError(f"{args.out}: is a file; --out is the folder for the unit files and the report")
-    profile = with_defaults(args)
-    if profile.one_lidar:
-        raise InputError(f"{profile.source}: has one lidar; lidars are identified in pairs")
-    candidates = given_sensors(args.sensor) if args.sensor else candidate_sensors(profile)
+    profile = recorded.with_defaults(args)
+    if "right" not in recorded.topics_and_frames(args, profile)[0]:
+        raise InputError(f"{args.left_topic}: is the only lidar; lidars are identified in pairs")
+    candidates = given_sensors(args.sensor) if args.sensor else recorded.candidate_sensors(profile)
     pairs = {SIDES: args}
     for name, lidar in profile.further.items():
         given = vars(args) | {"right_topic": lidar.topic, "right_frame": lidar.frame}
@@ -112,7 +112,7 @@ def _station(path: Path, args: argparse.Namespace, names: tuple[str, str], candi
                     f"{path}: {side} lidar: its points have rings 0 to {signature.num_channels - 1}, whose "
                     f"elevations match none of {tables}; give the sensor's file with --sensor"
                 )
-        source = open_source(args, recording)
+        source = recorded.open_source(args, recording)
         station = StationScans(
             (found["left"], found["right"]),
             AlignmentSettings(base_from_left=source.described["left"], **source.body),

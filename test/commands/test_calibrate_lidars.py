@@ -331,3 +331,5 @@ def test_the_clouds_of_a_robot_with_one_lidar_may_be_on_another_topic_than_the_p
         < 1e-3
     )
     assert "left lidar: ring: there" in told("doctor", tmp_path / "bag", *own)[1]
+    code, said = told("sensor", tmp_path / "bag", "--out", tmp_path / "units", *own)
+    assert code == 2 and "/renamed: is the only lidar; lidars are identified in pairs" in said
