@@ -10,13 +10,13 @@ import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
 
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile
 from stretch_sim_cal.calibration.normal_equations import NormalEquations, bias_correction, columns_of
-from stretch_sim_cal.calibration.problem import FLOOR, RIGHT, State, Unknowns
+from stretch_sim_cal.calibration.problem import FLOOR, State, Unknowns
 from stretch_sim_cal.calibration.room import SeenPatches
 from stretch_sim_cal.calibration.solver import Solution
 from stretch_sim_cal.errors import InputError
@@ -27,8 +27,6 @@ SUFFIX = ".observations.npz"
 PLACES = ".places.npz"
 # The smallest standard deviation (m, rad) of a known transform.
 EXACT = 1e-7
-# So many unknowns came before the lidars' parameters in files in which the poses were those in base_link.
-BEFORE = 18
 TRUNCATED = (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error)
 """The exceptions of numpy for a truncated .npz file, or another file."""
 TABLE = ("elevations", "azimuth_offsets", "optical_centre", "firing_azimuths", "near_length", "scan_begin")
@@ -268,39 +266,23 @@ class Observations:
 
     @classmethod
     def load(cls, path: Path) -> "Observations":
-        """Return the observations in a file. Raises `InputError` if it is truncated."""
+        """Return the observations in a file. Raises `InputError` if it is truncated, or of another version."""
         try:
             with np.load(path, allow_pickle=False) as data:
                 gradient = data["gradient"]
                 information = np.zeros((len(gradient), len(gradient)))
                 information[np.tril_indices(len(gradient))] = data["information"]
                 information += np.tril(information, -1).T
-                at, left_pose = data.get("at"), data.get("left")
-                if at is None:  # written when the poses were those in base_link
-                    at, change = inverse(left_pose) @ data["right"], np.eye(len(gradient))[:, BEFORE:]
-                    change = np.hstack([np.eye(len(gradient))[:, RIGHT] @ adjoint(left_pose), change])
-                    information, gradient = change.T @ information @ change, change.T @ gradient
-                poses_at, poses = (tuple(np.reshape(each, (-1, 4, 4))) for each in (at, data["result"]))
+                poses_at, poses = (tuple(np.reshape(data[name], (-1, 4, 4))) for name in ("at", "result"))
                 lidars = _names(len(poses) + 1)
-                began = {f"{lidar}_scan_begin": np.array(-np.pi) for lidar in lidars}  # of files without
-                known = began | {name: data[name] for name in data if name.endswith(TABLE)}
-                tables = ({name: known[f"{lidar}_{name}"] for name in TABLE} for lidar in lidars)
-                models = tuple(map(_model, tables))
+                models = tuple(_model([data[f"{lidar}_{name}"] for name in TABLE]) for lidar in lidars)
                 at_units, units = (tuple(data[f"{lidar}_{which}"] for lidar in lidars) for which in ("unit", "result"))
-                if lacking := models[0].size - len(units[0]):  # written without the last ones of `OF_SCANS`
-                    present = np.ones(6 * len(poses) + sum(model.size for model in models), bool)
-                    ends = 6 * len(poses) + np.cumsum([model.size for model in models])
-                    present[np.concatenate([np.arange(end - lacking, end) for end in ends])] = False
-                    change = np.eye(len(present))[:, present]
-                    information, gradient = change @ information @ change.T, change @ gradient
-                    at_units, units = (tuple(np.pad(old, (0, lacking)) for old in each) for each in (at_units, units))
-                names = [name for name in FloorByUnits.__dataclass_fields__ if f"floor_{name}" in data]
-                floor = FloorByUnits(**{name: data[f"floor_{name}"] for name in names}) if names else None
-                names = [name for name in SeenPatches.__dataclass_fields__ if f"patch_{name}" in data]
-                patches = SeenPatches(**{name: data[f"patch_{name}"] for name in names}) if names else None
-                covariance, called = data.get("covariance", np.eye(6)), tuple(map(str, data.get("names", SIDES)))
+                if [len(values) for values in units] != [model.size for model in models]:
+                    raise ValueError("of a version with other errors of the lidars")
+                floor, patches = _part(FloorByUnits, data, "floor_"), _part(SeenPatches, data, "patch_")
+                covariance, names = data["covariance"], tuple(map(str, data["names"]))
                 return cls(
-                    poses_at, at_units, information, gradient, models, poses, covariance, units, floor, patches, called
+                    poses_at, at_units, information, gradient, models, poses, covariance, units, floor, patches, names
                 )
         except TRUNCATED as problem:
             raise InputError(
@@ -336,10 +318,16 @@ def _table(model: ErrorModel) -> dict[str, np.ndarray]:
     return dict(zip(TABLE, map(np.asarray, values), strict=True))
 
 
-def _model(table: dict[str, np.ndarray]) -> ErrorModel:
-    elevations, offsets, centre, firing, near_length, begin = (table[name] for name in TABLE)
+def _model(table: Sequence[np.ndarray]) -> ErrorModel:
+    elevations, offsets, centre, firing, near_length, begin = table
     spread = UnitSpread(near_length=float(near_length))
     return ErrorModel(spread, elevations, offsets, centre, firing if len(firing) else None, float(begin))
+
+
+def _part(kind: type, data: Mapping[str, np.ndarray], prefix: str) -> Any:
+    """Return the record whose fields a file has with this prefix; None if it has none of them."""
+    fields = {name.removeprefix(prefix): data[name] for name in data if name.startswith(prefix)}
+    return kind(**fields) if fields else None
 
 
 def path_beside(calibration_file: Path) -> Path:

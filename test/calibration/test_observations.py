@@ -10,15 +10,14 @@ from floor_scenes import Scene, solve
 from stretch_sim_cal.calibration.alignment.planes import PlaneAlignment
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile
 from stretch_sim_cal.calibration.observations import load_beside, path_beside
-from stretch_sim_cal.calibration.problem import State, Unknowns
 from stretch_sim_cal.calibration.room import COUNTS, FEW, VERDICTS
 from stretch_sim_cal.calibration.settings import AlignmentSettings, FloorSettings
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.files import write_atomic
-from stretch_sim_cal.geometry.transforms import SIDES, exp, from_xyz_rpy
+from stretch_sim_cal.geometry.transforms import exp
 from stretch_sim_cal.sensor.points import return_columns, returns_of
 from stretch_sim_cal.sensor.sensor import load_sensor
-from stretch_sim_cal.sensor.unit import OF_SCANS, OFFSET, RANGE_WANDER, UnitSpread
+from stretch_sim_cal.sensor.unit import OFFSET, UnitSpread
 
 
 @pytest.fixture(scope="module")
@@ -62,41 +61,12 @@ def test_those_of_another_alignment_are_not_used(aligned, beside):
     assert load_beside(file_of(aligned, beside.parent / "none")) is None
 
 
-def test_those_of_files_with_poses_in_base_link_are_read_as_what_they_say_of_the_transform(aligned, beside):
-    """Earlier files had both lidars' poses and equations over twists in base_link, floor and curvature."""
-    now = aligned.observations
-    left = from_xyz_rpy([0.1, -0.2, 1.4], [0.3, -0.5, 2.0])
-    unknowns = Unknowns(now.models)
-    then = now.equations_at(State((left, left @ now.poses_at[0]), now.at_units), unknowns)
+def test_a_file_of_a_version_with_other_errors_of_the_lidars_is_reported(aligned, beside):
     with np.load(beside) as data:
-        content = {key: data[key] for key in data.files if key != "at"}
-    content |= {"left": left, "right": left @ now.poses_at[0], "gradient": then.gradient}
-    content["information"] = then.information[np.tril_indices(unknowns.size)]
-    np.savez_compressed(beside, **content)
-    again = load_beside(file_of(aligned, beside.parent))
-    np.testing.assert_allclose(again.poses_at[0], now.poses_at[0], atol=1e-12)
-    for name in ("information", "gradient"):
-        expected = getattr(now, name)
-        np.testing.assert_allclose(getattr(again, name), expected, atol=1e-9 * np.abs(expected).max())
-
-
-@pytest.mark.parametrize("lacking", [OF_SCANS, RANGE_WANDER], ids=["motion and wander", "wander"])
-def test_files_without_what_is_of_the_scans_are_read_as_if_it_were_nothing(aligned, beside, lacking):
-    now, motion = aligned.observations, len(lacking)
-    ends = 6 + np.cumsum([model.size for model in now.models])
-    kept = np.setdiff1d(np.arange(len(now.gradient)), np.concatenate([end - 1 - np.arange(motion) for end in ends]))
-    with np.load(beside) as data:
-        content = {key: data[key] for key in data.files if lacking == RANGE_WANDER or not key.endswith("scan_begin")}
-    content |= {f"{side}_{key}": content[f"{side}_{key}"][:-motion] for side in SIDES for key in ("unit", "result")}
-    content["information"] = now.information[np.ix_(kept, kept)][np.tril_indices(len(kept))]
-    content["gradient"] = now.gradient[kept]
-    np.savez_compressed(beside, **content)
-    again = load_beside(file_of(aligned, beside.parent))
-    assert all(len(values) == model.size for values, model in zip(again.units, again.models, strict=True))
-    np.testing.assert_array_equal(again.gradient[kept], now.gradient[kept])
-    expected = now.information[np.ix_(kept, kept)]
-    np.testing.assert_allclose(again.information[np.ix_(kept, kept)], expected, atol=1e-9 * np.abs(expected).max())
-    assert np.count_nonzero(again.gradient) == np.count_nonzero(now.gradient[kept])
+        content = dict(data)
+    np.savez_compressed(beside, **content | {"left_result": content["left_result"][:-1]})
+    with pytest.raises(InputError, match="of a version with other errors of the lidars.* align the lidars again"):
+        load_beside(file_of(aligned, beside.parent))
 
 
 def test_a_torn_file_is_reported(aligned, beside):
