@@ -1,6 +1,6 @@
 """Settings of alignment and floor, with the reason for each default. Lengths in m, angles in rad."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -29,15 +29,16 @@ class LidarSettings:
     body_height: float = 1.8
 
     def __post_init__(self):
-        self._check(("body_height",), lambda value: value > 0, "must be greater than zero")
-        self._check(("body_radius",), lambda value: value >= 0, "must not be negative")
+        for setting in fields(self):
+            if setting.type in (float, int) and setting.name != "body_radius":
+                self._check(setting.name, getattr(self, setting.name) > 0, "must be greater than zero")
+        self._check("body_radius", self.body_radius >= 0, "must not be negative")
 
-    def _check(self, names: tuple[str, ...], holds, demand: str) -> None:
-        for name in names:
-            value = getattr(self, name)
-            if not (np.isfinite(value) and holds(value)):
-                kind = type(self).__name__.removesuffix("Settings").lower()
-                raise InputError(f"{kind} setting {name}: {value} {demand}")
+    def _check(self, name: str, valid: bool, demand: str) -> None:
+        value = getattr(self, name)
+        if not (valid and np.isfinite(value)):
+            kind = type(self).__name__.removesuffix("Settings").lower()
+            raise InputError(f"{kind} setting {name}: {value} {demand}")
 
 
 @dataclass(frozen=True)
@@ -60,9 +61,6 @@ class AlignmentSettings(LidarSettings):
 
     def __post_init__(self):
         super().__post_init__()
-        positive = ("max_std_translation", "max_std_rotation", "downsampling_resolution", "max_iterations",
-                    "max_correspondence_distance")  # fmt: skip
-        self._check(positive, lambda value: value > 0, "must be greater than zero")
         if self.base_from_left is not None:
             object.__setattr__(self, "base_from_left", check_rigid(self.base_from_left, "base_from_left"))
 
@@ -96,7 +94,4 @@ class FloorSettings(LidarSettings):
 
     def __post_init__(self):
         super().__post_init__()
-        positive = ("search_height", "search_tilt", "max_std_height", "max_std_tilt", "typical_std_translation",
-                    "typical_std_rotation")  # fmt: skip
-        self._check(positive, lambda value: value > 0, "must be greater than zero")
-        self._check(("search_tilt",), lambda value: value < np.pi / 4, "must be below 45 deg")
+        self._check("search_tilt", self.search_tilt < np.pi / 4, "must be below 45 deg")
