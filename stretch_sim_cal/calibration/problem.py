@@ -139,12 +139,11 @@ class Priors:
     """The priors of the changes from the `nominal` state.
 
     `poses` are covariances (6, 6) of the lidars' poses about the nominal ones (None or absent: no prior; `FIXED`: the
-    pose does not change); `floor_height` (m) and `curvature` (1/m) are standard deviations. If `units_known`, the
-    lidars' parameters are fixed.
+    pose does not change); `curvature` (1/m) is a standard deviation. If `units_known`, the lidars' parameters are
+    fixed.
     """
 
     nominal: State
     poses: Sequence[np.ndarray | None] = ()
-    floor_height: float = UNKNOWN
     curvature: float = 0.0
     units_known: bool = False

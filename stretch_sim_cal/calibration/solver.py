@@ -318,9 +318,8 @@ class Solver:
         if state.floor is None:
             fixed[FLOOR] = fixed[CURVATURE] = True
         else:
-            precision = np.array([priors.floor_height, UNKNOWN, UNKNOWN]) ** -2.0
-            information[FLOOR, FLOOR] += np.diag(precision)
-            gradient[FLOOR] -= precision * delta[FLOOR]
+            information[FLOOR, FLOOR] += np.eye(3) / UNKNOWN**2
+            gradient[FLOOR] -= delta[FLOOR] / UNKNOWN**2
             if priors.curvature:
                 information[CURVATURE, CURVATURE] += np.eye(3) / priors.curvature**2
                 gradient[CURVATURE] -= delta[CURVATURE] / priors.curvature**2

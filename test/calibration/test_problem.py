@@ -213,12 +213,12 @@ def test_the_solution_is_that_of_all_data_and_priors_written_out(curvature, rand
     away[LEFT], away[18:], away[CURVATURE] = 0.0, 0.0, away[CURVATURE] * (curvature > 0)
     state = unknowns.moved(nominal, away)
     right = np.diag([0.01**2] * 3 + [0.02**2] * 3)
-    priors = Priors(nominal, [np.zeros((6, 6)), right], floor_height=0.003, curvature=curvature)
+    priors = Priors(nominal, [np.zeros((6, 6)), right], curvature=curvature)
     seen = equations(unknowns, {OFFSET: 0.004}, rows=60)
     found = Solver(unknowns, priors).solve(seen, state)
     precision, deviations = np.zeros(unknowns.size), {OFFSET: 0.01, INCIDENCE: 0.003}
     precision[RIGHT] = 1 / np.diag(right)
-    precision[FLOOR], precision[CURVATURE] = (0.003**-2.0, 1.0, 1.0), curvature and curvature**-2.0
+    precision[FLOOR], precision[CURVATURE] = 1.0, curvature and curvature**-2.0
     for unit in unknowns.units:
         for index, deviation in deviations.items():
             precision[unit.start + index] = deviation**-2.0
