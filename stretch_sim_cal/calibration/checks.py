@@ -39,18 +39,12 @@ READ, MISSPELLED = (RIGHT_TO_LEFT, FOOTPRINT, FOOTPRINT_ALIAS, FLOOR, MOUNTS, WH
 
 @dataclass(frozen=True)
 class Described:
-    """The transforms (4, 4) of the robot's description, None if it has none; by name those of further lidars to the
-    left one, and of all lidars in base_link."""
+    """The transforms (4, 4) of the robot's description, as far as it has them: by name those of the other lidars to the
+    left one, that of base_link into base_footprint, and by name those of all lidars into base_link."""
 
-    right_to_left: np.ndarray | None = None
+    to_left: Mapping[str, np.ndarray] = field(default_factory=dict)
     footprint_from_base: np.ndarray | None = None
-    further_to_left: Mapping[str, np.ndarray] = field(default_factory=dict)
     base_from_lidar: Mapping[str, np.ndarray] = field(default_factory=dict)
-
-    @property
-    def to_left(self) -> dict[str, np.ndarray]:
-        """The transforms (4, 4) of all lidars to the left one, by name."""
-        return ({} if self.right_to_left is None else {"right": self.right_to_left}) | dict(self.further_to_left)
 
 
 @dataclass(frozen=True)

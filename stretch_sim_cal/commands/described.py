@@ -167,12 +167,12 @@ def described(model: RobotModel, profile: RobotProfile | None = None) -> Describ
     profile = profile or stretch_profile()
     base, footprint = profile.base_frame, profile.footprint_frame
     lidars = profile.lidar_links(model)
-    right_to_left = link_transform(model, {}, lidars[1], lidars[0]) if len(lidars) == 2 else None
+    others = {"right": lidars[1]} if len(lidars) == 2 else {}
+    others |= {name: lidar.frame for name, lidar in profile.further.items()}
     has_footprint = base in model.links and footprint in model.links
     return Described(
-        right_to_left,
+        {name: link_transform(model, {}, link, lidars[0]) for name, link in others.items()},
         link_transform(model, {}, base, footprint) if has_footprint else None,
-        {name: link_transform(model, {}, lidar.frame, lidars[0]) for name, lidar in profile.further.items()},
         {
             name: link_transform(model, {}, link, base)
             for name, lidar in profile.every_lidar.items()

@@ -53,7 +53,7 @@ def file(
     ],
 )
 def test_what_forbids_the_use_of_a_file(given, words):
-    described = Described(POSE, footprint_from_base(Plane.from_coefficients([0, 0, 1], 0.03)))
+    described = Described({"right": POSE}, footprint_from_base(Plane.from_coefficients([0, 0, 1], 0.03)))
     assert [words in problem for problem in problems(file(**given), described)] == [True] * (words is not None)
 
 

@@ -13,7 +13,7 @@ from stretch_sim_cal.geometry.transforms import exp
 @pytest.fixture(scope="session")
 def right_to_left() -> np.ndarray:
     """The right lidar's pose (4, 4) in the left one, a few millimetres from the description's."""
-    return exp([0.002, 0.001, -0.003, 0.005, 0.004, -0.006]) @ described(load_description(None)).right_to_left
+    return exp([0.002, 0.001, -0.003, 0.005, 0.004, -0.006]) @ described(load_description(None)).to_left["right"]
 
 
 @pytest.fixture

@@ -46,7 +46,7 @@ def test_a_good_file_is_usable_and_says_how_sure_it_is(calibration):
 
 
 def swapped(data):
-    right_to_left = described(load_description(None)).right_to_left
+    right_to_left = described(load_description(None)).to_left["right"]
     data[RIGHT_TO_LEFT]["data"] = inverse(right_to_left).tolist()
 
 
@@ -158,8 +158,8 @@ def test_lidars_beyond_two_are_shown_held_against_their_description_and_compared
     def third(data, off=0.004):
         entry, moved = data[RIGHT_TO_LEFT], exp([off, 0, 0, 0, 0, 0])
         data.clear()
-        data[RIGHT_TO_LEFT] = entry | {"data": (moved @ lidars.right_to_left).tolist()}
-        mast = {"data": (moved @ lidars.further_to_left["mast"]).tolist(), "convention": convention_of("mast")}
+        data[RIGHT_TO_LEFT] = entry | {"data": (moved @ lidars.to_left["right"]).tolist()}
+        mast = {"data": (moved @ lidars.to_left["mast"]).tolist(), "convention": convention_of("mast")}
         data["mast_to_left_transform"] = entry | mast
 
     near = edited(calibration, third).rename(tmp_path / "near.yaml")

@@ -28,7 +28,7 @@ def folder(tmp_path, monkeypatch):
     """The working folder: calibrations, an (empty) recording, a mechanism, robots and a body-shape dataset."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HELLO_FLEET_PATH", str(tmp_path))
-    aligned = {"data": described(load_description(None)).right_to_left.tolist()}
+    aligned = {"data": described(load_description(None)).to_left["right"].tolist()}
     (tmp_path / "cal.yaml").write_text(yaml.safe_dump({"right_to_left_transform": aligned}))
     (tmp_path / "bar.yaml").write_text(FOUR_BAR)
     (tmp_path / "bare.urdf").write_text('<robot name="bare"><link name="base_link"/></robot>')
