@@ -14,7 +14,7 @@ from stretch_sim_cal.calibration.drive_results import Agreement, agreements, dri
 from stretch_sim_cal.calibration.driving import DrivenArray, DrivenResult, DrivingSettings
 from stretch_sim_cal.calibration.lidars import DescribedLidar, with_lidars
 from stretch_sim_cal.calibration.mounts.file import stored_mounts, with_floor, with_mounts
-from stretch_sim_cal.calibration.mounts.robot import LeftMountCheck, MountedRobot
+from stretch_sim_cal.calibration.mounts.robot import SCANS, MountedRobot, with_left_checked
 from stretch_sim_cal.calibration.observations import Observations, known_alignment, load_beside
 from stretch_sim_cal.calibration.pipeline import Clouds, Stage
 from stretch_sim_cal.calibration.results import LidarPoses
@@ -78,15 +78,17 @@ def align(
     if len(lidars) == 1:
         stage = pipeline.alignment_stage(method.solve(), {})
         return Outcome([stage], lambda file: with_lidars(file, stage.result, robot_id))
-    check = LeftMountCheck(tuple(lidar.sensor for lidar in lidars.values()), source.profile)
+    seen: list[Clouds] = []
     for each in clouds:
         method.add(each)
-        check.add(each)
+        seen += [each] if len(seen) < SCANS else []
     for place in further:
         method.new_place()
         for each in place:
             method.add(each)
-    result, unchecked = check.with_warning(method.solve(), source.description, joints, file)
+    sensors = tuple(lidar.sensor for lidar in lidars.values())
+    of_robot = source.description, joints, file, sensors, source.profile
+    result, unchecked = with_left_checked(method.solve(), seen, *of_robot)
     gain = method.another_place() if result.accepted else None
     stage = pipeline.alignment_stage(result, source.described, gain)
     return Outcome([stage], lambda file: with_lidars(file, result, robot_id), result.observations, note=unchecked)

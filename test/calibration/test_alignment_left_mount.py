@@ -5,7 +5,7 @@ import pytest
 from recorded_robot import SECOND, write_description, write_joints, write_scans
 
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile
-from stretch_sim_cal.calibration.mounts.robot import LeftMountCheck
+from stretch_sim_cal.calibration.mounts.robot import with_left_checked
 from stretch_sim_cal.calibration.results import AlignmentResult
 from stretch_sim_cal.cli import main
 from stretch_sim_cal.geometry.transforms import inverse
@@ -36,12 +36,11 @@ def aligned(simulator: EmbeddedSimulator, **changes) -> AlignmentResult:
 
 
 def checked(simulator: EmbeddedSimulator, result=None, joints=None, description="", file=EMPTY, known=True):
-    check = LeftMountCheck(simulator.sensor if known else None)
-    for left, right in simulator.point_pairs(3):
-        check.add({"left": left, "right": right})
+    seen = [{"left": left, "right": right} for left, right in simulator.point_pairs(3)]
     joints = simulator.joints.joint_positions if joints is None else joints
     description = simulator.nominal_description if description == "" else description
-    return check.with_warning(aligned(simulator) if result is None else result, description, joints, file)
+    result, sensor = aligned(simulator) if result is None else result, simulator.sensor if known else None
+    return with_left_checked(result, seen, description, joints, file, sensor)
 
 
 @pytest.mark.parametrize(

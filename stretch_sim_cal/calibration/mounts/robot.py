@@ -323,45 +323,36 @@ def lidar_links(model: RobotModel, profile: RobotProfile) -> dict[str, str]:
     return links
 
 
-class LeftMountCheck:
-    """The left-extrinsics check of an alignment run, which does not determine the lidars' poses in base_link, by its
-    first clouds: their returns from the robot in one arm pose determine the left one's to about 0.4 deg."""
+def with_left_checked(
+    result: LidarPoses, seen: Sequence[Mapping[str, np.ndarray]], description: str | None,
+    joints: Mapping[str, float], file: CalibrationFile, sensor: Sensors = None, profile: RobotProfile | None = None,
+) -> tuple[LidarPoses, str]:  # fmt: skip
+    """Return an alignment, with a warning if the left lidar is off, and why that could not be checked, or "".
 
-    def __init__(self, sensor: Sensors = None, profile: RobotProfile | None = None) -> None:
-        self._sensor = sensor
-        self._profile = profile or stretch_profile()
-        self._seen: list[Mapping[str, np.ndarray]] = []
-
-    def add(self, clouds: Mapping[str, np.ndarray]) -> None:
-        """Take a cloud (N, 3 or 5) of each lidar by name, in its own frame."""
-        if len(self._seen) < SCANS:
-            self._seen.append(clouds)
-
-    def with_warning(
-        self, result: LidarPoses, description: str | None, joints: Mapping[str, float], file: CalibrationFile
-    ) -> tuple[LidarPoses, str]:
-        """Return `result`, with a warning if the left lidar is off, and why that could not be checked, or "".
-        `description` is the text of the robot's URDF, `joints` the positions (m, rad) by the names of /joint_states. If
-        `file` has extrinsics, nothing is checked."""
-        if not result.accepted or not self._seen or MOUNTS in file.data:
-            return result, ""
-        known = self._profile.named_positions(joints)
-        missing = [joint for joint in self._profile.check_joints if joint not in known]
-        if description is None or missing:
-            lacking = "no /robot_description" if description is None else f"no {missing[0]} on /joint_states"
-            return result, f"the left extrinsics were not checked against returns from the robot: {lacking}"
-        try:
-            robot = MountedRobot(parse_urdf(description, "/robot_description"), self._profile)
-            settings = mount_settings(sensor=self._sensor, profile=self._profile)
-            clouds = {name: _finite(np.concatenate([each[name] for each in self._seen])) for name in robot.nominal}
-            positions = self._profile.joint_positions(robot.model, joints)
-            sample = robot.sample("alignment", positions, clouds, settings.joint_offsets)
-            extrinsics = calibrate_mounts(robot.surfaces, [sample], robot.nominal, result.known, settings)
-        except InputError as problem:
-            return result, f"the left extrinsics were not checked against returns from the robot: {problem}"
-        if extrinsics.refusals:
-            return result, "returns from the robot do not determine the left lidar's pose"
-        return replace(result, warnings=result.warnings + left_off(extrinsics, robot.nominal["left"])), ""
+    An alignment does not determine the lidars' poses in base_link, but their returns from the robot in one arm pose
+    determine the left one's to about 0.4 deg. `seen` are the first clouds (N, 3 or 5) of each lidar by name, in its own
+    frame, `description` is the text of the robot's URDF, `joints` are the positions (m, rad) by the names of
+    /joint_states. If `file` has extrinsics, nothing is checked."""
+    if not result.accepted or not seen or MOUNTS in file.data:
+        return result, ""
+    profile = profile or stretch_profile()
+    known = profile.named_positions(joints)
+    missing = [joint for joint in profile.check_joints if joint not in known]
+    if description is None or missing:
+        lacking = "no /robot_description" if description is None else f"no {missing[0]} on /joint_states"
+        return result, f"the left extrinsics were not checked against returns from the robot: {lacking}"
+    try:
+        robot = MountedRobot(parse_urdf(description, "/robot_description"), profile)
+        settings = mount_settings(sensor=sensor, profile=profile)
+        clouds = {name: _finite(np.concatenate([each[name] for each in seen[:SCANS]])) for name in robot.nominal}
+        positions = profile.joint_positions(robot.model, joints)
+        sample = robot.sample("alignment", positions, clouds, settings.joint_offsets)
+        extrinsics = calibrate_mounts(robot.surfaces, [sample], robot.nominal, result.known, settings)
+    except InputError as problem:
+        return result, f"the left extrinsics were not checked against returns from the robot: {problem}"
+    if extrinsics.refusals:
+        return result, "returns from the robot do not determine the left lidar's pose"
+    return replace(result, warnings=result.warnings + left_off(extrinsics, robot.nominal["left"])), ""
 
 
 def _finite(cloud: np.ndarray) -> np.ndarray:
