@@ -1,14 +1,32 @@
-"""The checks of a floor: its support, shape, motion and agreement between lidars; their limits and findings."""
+"""The checks of a floor: its support, shape, motion, agreement between lidars, and whether the floor that is seen
+nearest to the wheels lies on the plane; their limits and findings.
 
+What the wheels stand on is hidden by the robot. A mat or a cable cover under one wheel tilts the robot, a rug or a
+plate under all raises it, and neither is a straight step, nor large enough to outweigh the floor around. Their edges
+show beside the robot: in discs of two sizes, all over the nearest floor, the mean height is compared with its noise
+(`highest_spot`). Around a drain, or between two carpets, the floor near the robot is tilted against that farther away
+(`nearest_plane_off`).
+"""
+
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+from scipy.spatial import cKDTree
 
 from stretch_sim_cal.calibration.finding import Finding, when
-from stretch_sim_cal.calibration.floor.cells import PATCH_SIZE, patch_centres, patch_of_cells
-from stretch_sim_cal.calibration.floor.fit import FloorFit, FoundFloor, Tiles
-from stretch_sim_cal.calibration.floor.wheels import AROUND, FOOTPRINT_RADIUS, Spot
+from stretch_sim_cal.calibration.floor.cells import PATCH_SIZE, FloorRays, patch_centres, patch_of_cells
+from stretch_sim_cal.calibration.floor.fit import (
+    HALF_INTERQUARTILE,
+    STEP_SPACING,
+    SURFACE_NOISE,
+    FloorFit,
+    FoundFloor,
+    Tiles,
+)
+from stretch_sim_cal.calibration.problem import State, curvature_shapes
 from stretch_sim_cal.calibration.results import Support
+from stretch_sim_cal.calibration.robust import TUKEY, tukey_weights
 from stretch_sim_cal.calibration.settings import FloorSettings
 from stretch_sim_cal.geometry.planes import Plane
 
@@ -34,6 +52,20 @@ UNLIKELY, VERY_UNLIKELY = 16.3, 30.0  # chi square of three values: 0.1 %, one i
 FLAT_PART = "move the robot to a flat part of the floor"
 EVEN_PART = "move the robot to even floor: on this one its wheels may stand higher or lower than most of it"
 MORE_PAIRS = "record more pairs, or identify the lidars' own errors first"
+
+# Of the floor at the wheels.
+FOOTPRINT_RADIUS = 0.3  # m; what lies nearer may be between or under the wheels
+# The nearest floor is that within the first of these (m) beyond that radius. Sectors where none is seen there count to
+# the second beyond the nearest that is seen, if that is not beyond `FARTHEST`.
+MARGIN, DEPTH, FARTHEST, SECTORS = 0.08, 0.05, 0.8, 24
+DISCS, SPACING = (0.06, 0.12), 0.03  # radii and distances of the discs, m
+LEAST_RAYS = 6
+# m: farther off the plane are objects, to whose feet the heights of a disc spread more than this beyond noise.
+HIGHEST, MIXED = 0.05, 0.004
+# The radius (m) of the floor whose plane is compared; how near (m) its patches agree at best.
+AROUND, LEAST_DEVIATION, ITERATIONS = 0.7, 0.0004, 15
+# Of 1000 discs on sound floors the largest ratio is 2 to 3.5.
+SIGNIFICANCE, LEAST_HEIGHT = 4.5, 0.002  # standard deviations, m
 
 
 Disagreement = tuple[np.ndarray, np.ndarray]
@@ -193,22 +225,87 @@ def check_shape(findings: Findings, fit: FloorFit) -> None:
         findings.warn("floor_uneven", f"the floor is uneven: it deviates from the plane by {uneven}")
 
 
-def check_at_wheels(findings: Findings, spot: Spot | None, off: np.ndarray, covariance: np.ndarray) -> None:
-    """Does the floor that is seen nearest to the wheels lie on the plane? `off` (3,) is the increment from the plane to
-    the floor around the robot, with a `covariance` (3, 3)."""
-    if spot is not None:
-        x, y = spot.place
-        side = "higher" if spot.height > 0 else "lower"
+def check_at_wheels(findings: Findings, rays: Sequence[FloorRays], state: State, found: FoundFloor) -> None:
+    """Does the floor that is seen nearest to the wheels lie on the plane, and that around the robot, as well? Arguments
+    as of `highest_spot`."""
+    if (spot := highest_spot(rays, state, found)) is not None:
+        (x, y), height = spot
+        side = "higher" if height > 0 else "lower"
         where = f"{np.hypot(x, y):.1f} m {direction_in_words(np.arctan2(y, x))}"
-        there = f"{where} it is {abs(spot.height) * 1e3:.1f} mm {side}, and a wheel may stand there"
+        there = f"{where} it is {abs(height) * 1e3:.1f} mm {side}, and a wheel may stand there"
         sentence = f"the floor nearest to the robot is not on the plane: {there}"
         findings.refuse("floor_at_wheels", sentence, "move the robot off mats, cables and edges")
+    off, by_noise = nearest_plane_off(found.fit)
     height, tilt = float(abs(off[0])), float(np.linalg.norm(off[1:]))
     if height < MAX_OFF_HEIGHT and tilt < MAX_OFF_TILT:
         return
-    if off @ np.linalg.solve(covariance, off) > VERY_UNLIKELY:
+    if off @ np.linalg.solve(by_noise + found.fit.systematic, off) > VERY_UNLIKELY:
         sentence = f"is {height * 1e3:.1f} mm and {np.degrees(tilt):.2f} deg off the plane of all the floor"
         findings.refuse("floor_at_wheels", f"the floor within {AROUND:g} m of the robot {sentence}", FLAT_PART)
+
+
+def highest_spot(rays: Sequence[FloorRays], state: State, found: FoundFloor) -> tuple[np.ndarray, float] | None:
+    """Return the place (2,) on the nearest floor that is most significantly off the plane of the estimate `state`, in
+    base_footprint, and its height over that (m), or None. `rays` are each lidar's, corrected as those of `found`."""
+    places, heights, noise = _against(rays, state, found)
+    near = _nearest(places)
+    places, heights, noise = places[near], heights[near], noise[near]
+    if len(places) < LEAST_RAYS:
+        return None
+    corners = np.floor(places / SPACING).astype(int)
+    centres = (np.unique(corners, axis=0) + 0.5) * SPACING
+    tree, most, spot = cKDTree(places), SIGNIFICANCE, None
+    for radius in DISCS:
+        for centre, inside in zip(centres, tree.query_ball_point(centres, radius), strict=True):
+            if len(inside) < LEAST_RAYS:
+                continue
+            lower, median, upper = np.percentile(heights[inside], (25, 50, 75))
+            spread = max((upper - lower) / 2 / HALF_INTERQUARTILE, np.median(noise[inside]))
+            if spread > max(3.0 * np.median(noise[inside]), MIXED):
+                continue
+            height = np.clip(heights[inside], median - 2.0 * spread, median + 2.0 * spread).mean()
+            ratio = abs(height) / np.hypot(spread / np.sqrt(len(inside)), found.fit.unevenness)
+            if ratio > most and abs(height) > LEAST_HEIGHT:
+                most, spot = ratio, (centre, float(height))
+    return spot
+
+
+def nearest_plane_off(fit: FloorFit) -> tuple[np.ndarray, np.ndarray]:
+    """Return the increment (3,) that leads from a fitted floor to that by the patches within `AROUND` of the robot, and
+    its covariance (3, 3) by noise; 0 if too little floor is seen there."""
+    near = fit.well_known & fit.allowed & (np.linalg.norm(fit.centres, axis=1) < AROUND)
+    heights, slopes, noise = fit.residuals()[near], fit.slopes[near], fit.noise[near]
+    off = np.zeros(3)
+    for _ in range(ITERATIONS):
+        weights = tukey_weights((heights + slopes @ off) / (TUKEY * np.hypot(noise, LEAST_DEVIATION))) / noise**2
+        information = (slopes * weights[:, None]).T @ slopes
+        if np.linalg.cond(information) > 1e8:
+            return np.zeros(3), np.eye(3)
+        off = -np.linalg.solve(information, slopes.T @ (weights * heights))
+    return off, np.linalg.inv(information)
+
+
+def _against(rays: Sequence[FloorRays], state: State, found: FoundFloor) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return where rays aim (N, 2), their heights (N,) over the floor, and the standard deviations of these (N,);
+    without the robot, high objects, and what lies beyond a step."""
+    places = np.concatenate([part.aims for part in rays])
+    against = [part.against(state.floor) for part in rays]
+    heights = np.concatenate([part.heights for part in against]) - curvature_shapes(places) @ state.curvature
+    along_ray = found.range_noise * np.concatenate([part.cosines for part in against])
+    noise = np.hypot(along_ray, SURFACE_NOISE) / np.sqrt(np.concatenate([part.counts for part in rays]))
+    kept = ~np.concatenate([part.on_robot for part in rays]) & (np.abs(heights) < HIGHEST)
+    if found.fit.step is not None:
+        kept &= found.fit.step.beyond(places) < -STEP_SPACING
+    return places[kept], heights[kept], noise[kept]
+
+
+def _nearest(places: np.ndarray) -> np.ndarray:
+    """Return which places (N, 2) are the nearest seen to the wheels, as a mask (N,)."""
+    distances = np.linalg.norm(places, axis=1)
+    sectors = np.floor((np.arctan2(places[:, 1], places[:, 0]) / (2 * np.pi) + 0.5) * SECTORS).astype(int) % SECTORS
+    nearest = np.full(SECTORS, np.inf)
+    np.minimum.at(nearest, sectors, distances)
+    return (distances < np.maximum(nearest + DEPTH, FOOTPRINT_RADIUS + MARGIN)[sectors]) & (distances < FARTHEST)
 
 
 def check_disagreement(findings: Findings, both: Disagreement | None, name: str = "right", first: str = "left") -> None:

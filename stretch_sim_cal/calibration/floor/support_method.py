@@ -24,7 +24,6 @@ from stretch_sim_cal.calibration.floor.fit import (
     nearest_plane,
     within_search,
 )
-from stretch_sim_cal.calibration.floor.wheels import highest_spot, nearest_plane_off
 from stretch_sim_cal.calibration.noise import Noise
 from stretch_sim_cal.calibration.normal_equations import NormalEquations
 from stretch_sim_cal.calibration.observations import FloorByUnits, Observations
@@ -223,8 +222,7 @@ class JointFloor:
             sentence = "the floor lies beyond the search limits of the description's base_footprint"
             findings.refuse("floor_far_from_description", sentence, "check the description's base_footprint")
         checks.check_shape(findings, fit)
-        near, by_noise = nearest_plane_off(fit)
-        checks.check_at_wheels(findings, highest_spot(rays, state, search), near, by_noise + fit.systematic)
+        checks.check_at_wheels(findings, rays, state, search)
         for name, disagreement in disagreements.items():
             checks.check_disagreement(findings, disagreement, name, self._names[0])
         checks.check_motion(findings, self._motion(lidars, state, search), self._intake.num_frames)
