@@ -72,7 +72,7 @@ def zones(runs: int) -> None:
     points = points.astype(np.float32)
     for name, shape in SHAPES.items():
         around = Zones.around(shape)
-        spent = [milliseconds(lambda around=around: around.classify(points)) for _ in range(runs)]
+        spent = [milliseconds(lambda around=around: around.classes(points)) for _ in range(runs)]
         print(f"{name:28} {np.median(spent):5.1f} ms (best {min(spent):.1f}) for {POINTS} points")
 
 

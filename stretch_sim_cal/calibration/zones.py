@@ -15,9 +15,6 @@ import numpy as np
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.shapes import Shape
 
-NOTHING, BODY, OBSTACLE, DROP = range(4)
-"""Classes of a point: apart from the robot, ignored as its own body, positive obstacle, negative obstacle."""
-
 
 @dataclass(frozen=True)
 class ZoneSettings:
@@ -53,9 +50,9 @@ class Zones:
         widths = settings.margin, settings.margin + settings.stop_zone
         return cls(shape, *map(shape.inflated, widths), settings)
 
-    def classify(self, points: np.ndarray) -> np.ndarray:
-        """Return the class (N,) uint8 of points (N, 3+) in base_footprint, fastest in float32; `NOTHING` for points
-        that are not finite."""
+    def classes(self, points: np.ndarray) -> dict[str, np.ndarray]:
+        """Return masks (N,) over points (N, 3+) in base_footprint: those on the robot's own `body`, which are ignored,
+        each positive `obstacle` and each `drop`, a negative one; no others, nor any that is not finite."""
         s = self.settings
         x, y, z = points[:, 0], points[:, 1], points[:, 2]
         axes = np.eye(2)
@@ -66,16 +63,11 @@ class Zones:
         chosen = np.flatnonzero(near)
         x, y, above = x[chosen], y[chosen], z[chosen] > s.drop
         inner, outer = self.inner.covers(x, y), self.outer.covers(x, y)
-        near_classes = np.where(above, np.uint8(OBSTACLE), np.uint8(DROP)) * (outer & ~inner)
-        near_classes[inner & above] = BODY
-        classes = np.zeros(len(points), dtype=np.uint8)
-        classes[chosen] = near_classes
-        return classes
-
-    def classes(self, points: np.ndarray) -> dict[str, np.ndarray]:
-        """Return masks (N,) over points (N, 3+) in base_footprint: `body`, `obstacle` and `drop`."""
-        classes = self.classify(points)
-        return {"body": classes == BODY, "obstacle": classes == OBSTACLE, "drop": classes == DROP}
+        ring = outer & ~inner
+        masks = {name: np.zeros(len(points), dtype=bool) for name in ("body", "obstacle", "drop")}
+        for mask, of_chosen in zip(masks.values(), (inner & above, ring & above, ring & ~above), strict=True):
+            mask[chosen] = of_chosen
+        return masks
 
     def nearest_hit(self, points: np.ndarray, classes: Mapping[str, np.ndarray]) -> float:
         """Return the distance (m) from the minimum model to the nearest obstacle or drop; inf without one."""

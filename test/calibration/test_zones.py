@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from stretch_sim_cal.calibration.zones import BODY, DROP, NOTHING, OBSTACLE, Zones, ZoneSettings
+from stretch_sim_cal.calibration.zones import Zones, ZoneSettings
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.shapes import Circle, Ellipse, TaperedCapsule, circumscribed_polygon
 
@@ -19,15 +19,16 @@ SHAPES = {
 def test_each_zone_and_height_has_its_class():
     zones = Zones.around(Circle(0.0, 0.0, 0.3))
     cases = {
-        BODY: [(0.0, 0.0, 0.5), (0.34, 0.0, 0.5)],  # and in the dead zone: ignored as the robot's own
-        OBSTACLE: [(0.36, 0.0, 0.5), (0.0, -0.44, 1.59)],
-        DROP: [(0.40, 0.0, -0.1)],
+        "body": [(0.0, 0.0, 0.5), (0.34, 0.0, 0.5)],  # and in the dead zone: ignored as the robot's own
+        "obstacle": [(0.36, 0.0, 0.5), (0.0, -0.44, 1.59)],
+        "drop": [(0.40, 0.0, -0.1)],
         # Beyond the zones, floor, overhead, below the robot itself, no number.
-        NOTHING: [(0.46, 0.0, 0.5), (0.40, 0.0, 0.0), (0.40, 0.0, 0.059), (0.40, 0.0, 1.7), (0.30, 0.0, -0.1),
+        None: [(0.46, 0.0, 0.5), (0.40, 0.0, 0.0), (0.40, 0.0, 0.059), (0.40, 0.0, 1.7), (0.30, 0.0, -0.1),
                   (np.nan, 0.0, 0.5)],
     }  # fmt: skip
     for expected, points in cases.items():
-        assert set(zones.classify(np.array(points, dtype=np.float32)).tolist()) == {expected}
+        for name, mask in zones.classes(np.array(points, dtype=np.float32)).items():
+            assert (mask == (name == expected)).all()
 
 
 @pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
