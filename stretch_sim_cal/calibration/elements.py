@@ -232,6 +232,10 @@ def elements(
     )  # fmt: skip
 
 
+Moves = tuple[np.ndarray, np.ndarray]
+"""Motions (C, 4, 4) of a lidar, and lengths (C,) by which its ranges become longer."""
+
+
 @dataclass(frozen=True)
 class _Matching:
     """The cells `of_lidar` of a surface, the `trees` of their points, how far (M,) from each cell others may be of the
@@ -252,34 +256,36 @@ class _Matching:
         trees = [cKDTree(surface.points[cells]) if len(cells) else None for cells in of_lidar]
         return cls(surface, of_lidar, trees, np.maximum(WITHIN_GAP * surface.ranges * surface.gaps, WITHIN))
 
-    def between(self, one: int, other: int, steps: np.ndarray | None = None, every: int = 1) -> tuple[np.ndarray, ...]:
+    def between(self, one: int, other: int, moves: Moves | None = None, every: int = 1) -> tuple[np.ndarray, ...]:
         """Return the cells (K,) of one lidar that are near one of the other's with a similar normal, the latter (K,),
         the mean normals (K, 3), the middles (K, 3) between both, and the distances (K,) of the former above the latter;
-        of `every` so manyth cell, moved before by each of the `steps` (C, 7), twists and lengths along the rays, whose
-        numbers (K,) come last."""
+        of `every` so manyth cell, moved before by each of C `moves`, whose numbers (K,) come last."""
         surface, cells, others = self.surface, self.of_lidar[one][::every], self.of_lidar[other]
         if self.trees[other] is None or not len(cells):
             none = cells[:0]
             return none, none, np.zeros((0, 3)), np.zeros((0, 3)), np.zeros(0), none
         points, normals, rays = surface.points[cells], surface.normals[cells], surface.rays[cells]
         number = np.zeros(len(cells), dtype=np.int64)
-        if steps is not None:
-            number, cells = np.repeat(np.arange(len(steps)), len(cells)), np.tile(cells, len(steps))
-            changes = np.array([exp(step[:6]) for step in steps])
+        if moves is not None:
+            changes, lengths = moves
+            number, cells = np.repeat(np.arange(len(changes)), len(cells)), np.tile(cells, len(changes))
             points, normals, rays = (each @ changes[:, :3, :3].swapaxes(1, 2) for each in (points, normals, rays))
-            points += changes[:, None, :3, 3] + steps[:, 6, None, None] * rays
+            points += changes[:, None, :3, 3] + lengths[:, None, None] * rays
             points, normals, rays = (each.reshape(-1, 3) for each in (points, normals, rays))
-        distances, nearest = self.trees[other].query(points)
-        against = others[nearest]
-        alike = np.einsum("ki,ki->k", normals, surface.normals[against]) > MIN_NORMAL_COSINE
-        kept = np.flatnonzero((distances < self.within[against]) & alike)
-        normals = normals[kept] + surface.normals[against[kept]]
+        # Beyond this the nearest cell is too far away, whichever it is.
+        distances, nearest = self.trees[other].query(points, distance_upper_bound=self.within[others].max())
+        kept = np.flatnonzero(nearest < len(others))
+        kept = kept[distances[kept] < self.within[others[nearest[kept]]]]
+        alike = np.einsum("ki,ki->k", normals[kept], surface.normals[others[nearest[kept]]]) > MIN_NORMAL_COSINE
+        kept = kept[alike]
+        against = others[nearest[kept]]
+        normals = normals[kept] + surface.normals[against]
         normals /= np.linalg.norm(normals, axis=1, keepdims=True)
         # Errors at grazing incidence are not modelled below this cosine: factors beyond would bias them.
-        each_ray = (rays[kept], surface.rays[against[kept]])
+        each_ray = (rays[kept], surface.rays[against])
         steep = np.all([np.einsum("ki,ki->k", normals, -each) > LEAST_COSINE for each in each_ray], axis=0)
-        kept, normals = kept[steep], normals[steep]
-        cells, against, points = cells[kept], against[kept], points[kept]
+        kept, against, normals = kept[steep], against[steep], normals[steep]
+        cells, points = cells[kept], points[kept]
         beside = _beside(surface, points, against)
         above = np.einsum("ki,ki->k", normals, points - beside)
         return cells, against, normals, (points + beside) / 2.0, above, number[kept]
@@ -293,20 +299,20 @@ class _Matching:
         rougher = _rougher(signs * ratios, number * len(self.piece) + self.piece[cells], OF_ALL / every)
         return tukey_weights(ratios / (TUKEY * rougher)) / rougher**2
 
-    def gradients(self, pair: tuple[int, int], steps: np.ndarray, every: int) -> tuple[np.ndarray, np.ndarray]:
+    def gradients(self, pair: tuple[int, int], moves: Moves, back: Moves, every: int) -> tuple[np.ndarray, np.ndarray]:
         """Return the gradients (C, 7) of a pair's factors by the second lidar's twist and ranges with that lidar moved
-        by `steps` (C, 7), and their derivative (7, 7) at the last step, as long as no other cells become neighbours and
-        no weights change, of `every` so manyth cell."""
+        by C `moves`, the first one by their opposites `back`, and their derivative (7, 7) at the last move, as long as
+        no other cells become neighbours and no weights change, of `every` so manyth cell."""
         ways = ((pair[::-1], 1.0), (pair, -1.0))
-        parts = [self.between(*way, sign * steps, every) for way, sign in ways]
+        parts = [self.between(*way, moved, every) for (way, _), moved in zip(ways, (moves, back), strict=True)]
         cells, _, normals, middles, residuals, number = map(np.concatenate, zip(*parts, strict=True))
         signs = np.repeat([sign for _, sign in ways], [len(part[0]) for part in parts])
         cosines = np.einsum("ki,ki->k", normals, self.surface.rays[cells])
         rows = np.column_stack([by_twist(middles, normals), cosines])
         weighted = rows * self.weights(cells, residuals, signs, number, every)[:, None]
-        gradients = np.zeros((len(steps), 7))
+        gradients = np.zeros((len(moves[1]), 7))
         np.add.at(gradients, number, (signs * residuals)[:, None] * weighted)
-        still = number == len(steps) - 1
+        still = number == len(gradients) - 1
         return gradients, weighted[still].T @ rows[still]
 
 
@@ -328,11 +334,12 @@ def _reductions(matching: _Matching, pairs: Sequence[tuple[int, int]], root: np.
     number, length = len(matching.of_lidar), MOVED * matching.deviation
     lengths = np.array([length] * 3 + [length / float(np.median(matching.surface.ranges))] * 3 + [length])
     steps = np.concatenate([np.diag(lengths), -np.diag(lengths), np.zeros((1, 7))])
+    moves, back = ((np.array([exp(step[:6]) for step in own]), own[:, 6]) for own in (steps, -steps))
     cells = sum(len(matching.of_lidar[lidar]) for lidar in itertools.chain(*pairs))
     every = max(1, cells // max(MOVED_CELLS, OF_PAIR * len(pairs)))
     response, expected = np.zeros((2, 6 * number - 5, 6 * number - 5))
     for pair in pairs:
-        gradients, derivative = matching.gradients(pair, steps, every)
+        gradients, derivative = matching.gradients(pair, moves, back, every)
         measured = ((gradients[:7] - gradients[7:14]) / (2.0 * lengths[:, None])).T
         second_against_first = np.eye(number)[1:, pair[1]] - np.eye(number)[1:, pair[0]]
         between = block_diag(np.kron(second_against_first[:, None], np.eye(6)), 1.0)
