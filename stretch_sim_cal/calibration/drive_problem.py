@@ -100,6 +100,7 @@ class DriveFactors:
 
     def __init__(self, settings: DrivingSettings, legs: Sequence[Leg], within_scans: Mapping[int, np.ndarray]):
         self._settings, self._legs, self._within_scans = settings, legs, within_scans
+        self._roots = [leg.slip_root(settings) for leg in legs]
 
     def add_deskewing(self, equations: NormalEquations, drive: Drive, of_views: ViewUnknowns) -> None:
         """Marginalise the slip within the scan of each view that was taken on the move."""
@@ -154,7 +155,7 @@ class DriveFactors:
         leg = self._legs[number - 1]
         moved = inverse(drive.stations[number - 1]) @ drive.stations[number]
         slip = log(inverse(leg.transform(drive.scales, drive.clock)) @ moved)[PLANAR]
-        return np.linalg.solve(leg.slip_root(self._settings), slip)
+        return np.linalg.solve(self._roots[number - 1], slip)
 
     def with_variances(self, drive: Drive) -> Drive:
         """Return the drive with the sizes of stances and slip estimated from the data (empirical Bayes)."""
