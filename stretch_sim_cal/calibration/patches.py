@@ -110,19 +110,17 @@ def joined(kind: type, parts: list):
 def assign(surface: Surface, free: np.ndarray, patches: Patches, gate: float) -> Members:
     """Return every `free` cell (M,) with the nearest patch that faces as it does and whose plane passes within `gate`
     (m)."""
-    candidates = np.zeros((len(surface.points), CANDIDATES), dtype=np.int64)
-    if len(patches.centres):
-        index, squares = small_gicp.KdTree(patches.centres).batch_knn_search(surface.points, CANDIDATES)
-        near = squares < (2.0 * PATCH_SIZE * 2.0**MAX_LEVEL) ** 2
-        candidates = np.where(near, index, len(patches.centres)).astype(np.int64)
     best = np.full(len(surface.points), -1)
     nearest = np.full(len(surface.points), np.inf)
-    for patch in candidates.T:
-        cell = np.flatnonzero(free & (patch < len(patches.centres)))
-        normals = patches.normals.take(patch[cell], axis=0)
+    chosen, candidates = np.flatnonzero(free), []
+    if len(patches.centres):
+        index, squares = small_gicp.KdTree(patches.centres).batch_knn_search(surface.points[chosen], CANDIDATES)
+        near = squares < (2.0 * PATCH_SIZE * 2.0**MAX_LEVEL) ** 2
+        candidates = [(chosen[own], patch[own].astype(np.int64)) for patch, own in zip(index.T, near.T, strict=True)]
+    for cell, patch in candidates:
+        normals = patches.normals.take(patch, axis=0)
         agrees = np.einsum("ki,ki->k", normals, surface.normals.take(cell, axis=0)) > MIN_NORMAL_COSINE
-        cell = cell[agrees]
-        patch = patch[cell]
+        cell, patch = cell[agrees], patch[agrees]
         members = _members(surface, patches, cell, patch)
         distance = np.sqrt(np.einsum("ka,ka->k", members.coordinates, members.coordinates)) / patches.sizes[patch]
         fits = (
