@@ -15,6 +15,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.collections import PolyCollection
+from matplotlib.colors import to_rgba_array
 from matplotlib.figure import Figure
 from scipy.spatial import cKDTree
 
@@ -152,19 +153,19 @@ def clouds_before_and_after(
     rows = 2 if window is None else 3
     figure, axes = plt.subplots(rows, 2, figsize=(11, 14.5 * rows / 3))
     for column, (clouds, title) in enumerate(zip((before, after), titles, strict=True)):
-        colours = dict(zip(clouds, itertools.cycle(COLOURS)))
+        colours = dict(zip(clouds, itertools.cycle(to_rgba_array(COLOURS))))
         drawn = {name: thinned(points) for name, points in clouds.items()}
         points = np.concatenate(list(drawn.values()))
-        colour = np.repeat([colours[name] for name in drawn], [len(own) for own in drawn.values()])
+        colour = np.repeat([colours[name] for name in drawn], [len(own) for own in drawn.values()], axis=0)
         mixed = np.random.default_rng(0).permutation(len(points))  # so that no lidar covers another
         for row, upwards in ((0, 1), (1, 2)):
             axes[row, column].scatter(*points[mixed][:, [0, upwards]].T, s=0.15, c=colour[mixed], linewidths=0)
         for name, own in clouds.items():
-            axes[0, column].scatter([], [], c=colours[name], linewidths=0, label=f"{name} lidar")
+            axes[0, column].scatter([], [], color=colours[name], linewidths=0, label=f"{name} lidar")
             if window is not None:
                 spot, half = window
                 near = own[np.abs(own[:, 2] - spot[2]) < half]
-                axes[2, column].scatter(near[:, 0], near[:, 1], s=5, c=colours[name], linewidths=0, alpha=0.6)
+                axes[2, column].scatter(near[:, 0], near[:, 1], s=5, color=colours[name], linewidths=0, alpha=0.6)
         views = ["from above", "from the side"]
         if window is not None:
             views.append(f"slice of {200 * half:.0f} cm at {spot[2]:.1f} m enlarged")
