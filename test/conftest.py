@@ -3,6 +3,8 @@
 import gc
 import os
 import signal
+from collections.abc import Iterator
+from unittest import mock
 
 import hypothesis
 import pytest
@@ -39,6 +41,15 @@ def pytest_collection_finish() -> None:
 
 def pytest_report_header() -> str:
     return f"ROS domain {os.environ['ROS_DOMAIN_ID']}, {os.environ['ROS_AUTOMATIC_DISCOVERY_RANGE']} only"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def few_points_in_pictures() -> Iterator[None]:
+    """Pages show a tenth of the points: to draw them all takes seconds a page, and no test looks at them."""
+    from stretch_sim_cal import view
+
+    with mock.patch.object(view, "DRAWN", view.DRAWN // 10):
+        yield
 
 
 @pytest.fixture
