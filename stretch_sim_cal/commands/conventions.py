@@ -102,7 +102,7 @@ def _lint(args: argparse.Namespace) -> int:
         if convention is not None:
             findings = by_level([*findings, *findings_in(model, convention)])
             said = f"keeps the {convention.title}" + (" but has errors" if has_errors(findings) else "")
-    shown = [each for each in findings if each.level != INFO] if args.quiet and form != "json" else findings
+    shown = [each for each in findings if each.level != INFO] if args.quiet else findings
     if form == "json":
         found = [finding.as_dict() for finding in shown]
         print(json.dumps({"profile": name, "model": args.model, "findings": found}, indent=1))

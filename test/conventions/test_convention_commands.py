@@ -51,6 +51,9 @@ def test_a_broken_rule_ends_with_1_and_says_what_would_be_right_and_json_holds_e
     assert (answer["profile"], answer["model"]) == ("stretch", str(crooked))
     assert all(set(finding) == {"rule", "level", "name", "message", "fix"} for finding in answer["findings"])
     assert [finding["name"] for finding in answer["findings"] if finding["level"] == "error"] == ["lift"]
+    assert "info" in {finding["level"] for finding in answer["findings"]}
+    assert lint(crooked, "--profile", "stretch", "--json", "--quiet") == 1
+    assert "info" not in {finding["level"] for finding in json.loads(capsys.readouterr().out)["findings"]}
 
 
 def test_the_other_profiles_find_the_stretch_to_be_another_kind_of_robot(capsys):
