@@ -344,10 +344,7 @@ def test_clouds_whose_points_have_no_time_of_their_own_are_refused(on_the_move, 
     assert refused.startswith("error: ") and told in refused and "without --continuous" in refused
 
 
-def test_a_drive_without_scans_on_the_move_says_that_asking_for_them_adds_nothing(
-    on_the_move, result, tmp_path, monkeypatch, capsys
-):
-    monkeypatch.setattr(DrivenArray, "solve", lambda array: result.array)
+def test_a_drive_without_scans_on_the_move_says_that_asking_for_them_adds_nothing(on_the_move, tmp_path, capsys):
     stops = [station for station in on_the_move.stations if station.sweep is None]
     record_on_the_move(tmp_path / "drive", dataclasses.replace(on_the_move, stations=stops))
     assert calibrated(tmp_path / "drive", tmp_path / "file.yaml", "--drive", "--continuous") == 0
