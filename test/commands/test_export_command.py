@@ -30,7 +30,7 @@ def export(*arguments, code=0) -> str:
 
 def check_description(path, right_to_left):
     found = described(load_description(str(path)))
-    np.testing.assert_allclose(found.right_to_left, right_to_left, atol=1e-9)
+    np.testing.assert_allclose(found.to_left["right"], right_to_left, atol=1e-9)
     np.testing.assert_allclose(found.footprint_from_base, footprint_from_base(PLANE), atol=1e-9)
 
 
