@@ -136,14 +136,14 @@ class Elements:
             parts.append(by_unknowns(
                 self.surface, self.state, unknowns, lidars, cell, rows, cosines, sign * self.residuals / 2.0
             ))  # fmt: skip
-        values = np.hstack([parts[0][0], -parts[1][0]])
-        columns = np.hstack([parts[0][1], parts[1][1]])
         # Channels are few entries in many columns; poses and scalars are in the same columns for all factors of one
         # pair of lidars.
-        of_channels = np.tile(np.arange(values.shape[1] // 2) >= COMMON, 2)
+        (values, columns), (of_channels, places) = (
+            (np.hstack([parts[0][0][:, part], -parts[1][0][:, part]]), np.hstack([each[:, part] for _, each in parts]))
+            for part in (slice(COMMON), slice(COMMON, None))
+        )
         channels, weighted = (
-            sparse_rows(each[:, of_channels], columns[:, of_channels], unknowns.size)
-            for each in (values, weights[:, None] * values)
+            sparse_rows(each, places, unknowns.size) for each in (of_channels, weights[:, None] * of_channels)
         )
         equations.information += (channels.T @ weighted).toarray()
         equations.gradient -= weighted.T @ self.residuals
@@ -151,8 +151,8 @@ class Elements:
         ends = np.flatnonzero(np.diff(self.pairs, axis=0, prepend=-1, append=-1).any(axis=1)).tolist()
         for begin, end in itertools.pairwise(ends):
             rows = slice(begin, end)
-            kept, place = np.unique(columns[begin, ~of_channels], return_inverse=True)
-            common = values[rows, ~of_channels] @ np.eye(len(kept))[place]
+            kept, place = np.unique(columns[begin], return_inverse=True)
+            common = values[rows] @ np.eye(len(kept))[place]
             common_weighted = weights[rows, None] * common
             both = channels[rows].T @ common_weighted
             equations.information[np.ix_(kept, kept)] += common.T @ common_weighted
