@@ -8,6 +8,7 @@ the collections of arm poses go on where they were.
 import contextlib
 import datetime
 import fcntl
+import glob
 import hashlib
 import itertools
 import json
@@ -207,7 +208,7 @@ def default_folder() -> Path:
 
 def last_accepted(folder: Path) -> Session:
     """Return the latest session beside `folder` that was accepted, not rolled back. Raises `InputError` without one."""
-    closed = [Session.load(path.parent) for path in folder.parent.glob(f"{folder.name}_*/{STATE}")]
+    closed = [Session.load(path.parent) for path in folder.parent.glob(f"{glob.escape(folder.name)}_*/{STATE}")]
     closed = [session for session in closed if session.accepted and "rolled_back" not in session.accepted]
     if not closed:
         raise InputError(f"{folder.parent}: there is no accepted calibration to roll back")

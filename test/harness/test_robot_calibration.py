@@ -163,6 +163,13 @@ def test_accepted_files_are_in_place_and_rolled_back_as_they_were(robot):
         last_accepted(robot)
 
 
+def test_a_session_whose_folder_has_brackets_in_its_name_is_found_again(robot):
+    folder = robot.rename(robot.with_name("robot[1]"))
+    session = Session.open(folder)
+    session.accept()
+    assert contents(last_accepted(folder)) == {target.name: f"new: {target.name}\n" for target in session.targets}
+
+
 def test_an_acceptance_that_was_cut_off_is_finished_and_still_rolled_back(robot, monkeypatch):
     session = Session.open(robot)
     calls = []
