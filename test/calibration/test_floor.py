@@ -157,7 +157,7 @@ def test_of_a_floor_in_waves_the_tilt_is_less_sure_where_less_of_them_is_seen():
     ))  # fmt: skip
     walls = [box((10.0, 0.1, 2.0), (0.0, y, 1.0)) for y in (-1.6, 1.6)]
     scenes = [Scene(things=[waves, *things], without=("floor", "ground")) for things in ([], walls)]
-    with mock.patch.object(FloorFit, "_seen_alike", return_value=0.0):  # of wheels that stand on the waves
+    with mock.patch.object(FloorFit, "seen_alike", 0.0):  # of wheels that stand on the waves
         hall, aisle = results = [scene.solve() for scene in scenes]
     tilts = [np.sqrt(result.covariance[1, 1]) for result in results]  # about the aisle's length
     assert tilts[1] > 1.75 * tilts[0]

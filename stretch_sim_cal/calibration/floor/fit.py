@@ -18,6 +18,7 @@ whether the floor is curved.
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -285,8 +286,7 @@ class FloorFit:
     the robot, 0 if it has none. `used` is one mask (cells,) per lidar. `trust` (P,) are the patches' weights from 0
     (rejected) to 1. `unevenness` (m) is the standard deviation of patch means beyond noise and curvature, `inflation`
     the ratio of the variance between blocks to that by noise alone. `step` is the edge of another level, which was
-    excluded. `seen_alike` (m) is the standard deviation of patches by what lidars see alike, `at_wheels` (3, 3) the
-    covariance of the plane under the wheels about the floor's by it.
+    excluded.
     """
 
     def __init__(self, lidars: Sequence[cells.CellSums]):
@@ -446,8 +446,9 @@ class FloorFit:
         variance = (self.unevenness**2 - EVEN**2) / float(np.median(left))
         return variance * of_solution[INCREMENT, INCREMENT]
 
-    def _seen_alike(self) -> float:
-        """Return the standard deviation (m) of the floor's heights at points as far apart as wheels, by what lidars see
+    @cached_property
+    def seen_alike(self) -> float:
+        """The standard deviation (m) of the floor's heights at points as far apart as wheels, by what lidars see
         alike of neighbouring patches: errors of their channels differ, and waves that are longer than the robot do not
         matter. Its square is that of patches times `OF_POINTS`, less its own standard deviation: even floors have none.
         """
@@ -473,6 +474,12 @@ class FloorFit:
         deviation = np.linalg.norm(np.bincount(number.ravel(), weight * (product - mean))) / weight.sum()
         return float(np.sqrt(OF_POINTS * max(mean - deviation, 0.0)))
 
+    @property
+    def at_wheels(self) -> np.ndarray:
+        """The covariance (3, 3) of the plane under the wheels about the finished floor's, by `seen_alike`."""
+        tilts = 2.0 / WHEEL_RADIUS**2
+        return self.seen_alike**2 / WHEELS * np.diag([1.0, tilts, tilts])
+
     def finished(self) -> "FloorFit":
         """Return the fit with its uncertainty."""
         formal = np.linalg.inv(self.information)[INCREMENT, INCREMENT]
@@ -487,8 +494,6 @@ class FloorFit:
         variance = (0.4 * self.hidden_step) ** 2  # of its height a step moves a plane that lies between its levels
         systematic += np.diag([variance, variance / LEVER**2, variance / LEVER**2])
         self.systematic = systematic + self._by_waves()
-        self.seen_alike, tilts = self._seen_alike(), 2.0 / WHEEL_RADIUS**2
-        self.at_wheels = self.seen_alike**2 / WHEELS * np.diag([1.0, tilts, tilts])
         return self
 
 
