@@ -24,7 +24,7 @@ from stretch_sim_cal.calibration.robust import weighted_quantile
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.points import lengths
 from stretch_sim_cal.geometry.transforms import SIDES
-from stretch_sim_cal.sensor.points import are_returns, coordinates
+from stretch_sim_cal.sensor.points import are_returns, coordinates, elevations
 from stretch_sim_cal.sensor.sensor import Sensor
 from stretch_sim_cal.sensor.signature import without_optical_centre
 from stretch_sim_cal.sensor.unit import UNKNOWN_SENSOR, ErrorModel, scan_begin, weak_echo
@@ -386,8 +386,7 @@ def _check_table(sensor: Sensor, cloud: "Cloud") -> None:
     points, ring = cloud.points[known].astype(float), cloud.ring[known]
 
     def apart(points: np.ndarray) -> float:
-        elevations = np.arctan2(points[:, 2], np.hypot(points[:, 0], points[:, 1]))
-        return float(np.median(np.abs(elevations - sensor.elevations[ring])))
+        return float(np.median(np.abs(elevations(points) - sensor.elevations[ring])))
 
     off = apart(points)
     if off > SAME_TABLE and np.any(sensor.optical_centre):  # a driver that corrects it moves near points by degrees
@@ -430,9 +429,9 @@ def _off_cone(cloud: "Cloud") -> float:
     if cloud.ring is None or len(np.unique(cloud.ring)) < 2:
         return 0.0
     far = np.flatnonzero(lengths(cloud.points) > WITHOUT_PARALLAX)
-    x, y, z = cloud.points[far].astype(float).T
-    around = np.lexsort((np.arctan2(y, x), cloud.ring[far]))
-    apart = np.abs(np.diff(np.arctan2(z, np.hypot(x, y))[around]))[np.diff(cloud.ring[far][around]) == 0]
+    points, ring = cloud.points[far].astype(float), cloud.ring[far]
+    around = np.lexsort((np.arctan2(points[:, 1], points[:, 0]), ring))
+    apart = np.abs(np.diff(elevations(points)[around]))[np.diff(ring[around]) == 0]
     return float(np.quantile(apart, 0.75)) if len(apart) else 0.0
 
 
@@ -458,6 +457,8 @@ class FrameIntake:
         self.num_frames += any(len(cloud) for cloud in usable)
         if len(self._steps) < SCANS_APART and all(len(cloud) for cloud in usable):
             self._check_apart(usable)
+            if len(self._steps) == 1:
+                self._check_channels(usable)
         return usable
 
     def _check_apart(self, clouds: Sequence["Cloud"]) -> None:
@@ -476,9 +477,11 @@ class FrameIntake:
                     f"{self._names[one]} lidar's clouds, too: one topic is a copy of the other, or has the returns "
                     "of several lidars; give each lidar the topic of its own driver"
                 )
+
+    def _check_channels(self, clouds: Sequence["Cloud"]) -> None:
+        """Raise `InputError` if the returns of a cloud's channels are at no one elevation."""
         for name, cloud in zip(self._names, clouds, strict=True):
-            off = _off_cone(cloud) if steps is first else 0.0
-            if off > ONE_CONE:
+            if (off := _off_cone(cloud)) > ONE_CONE:
                 raise InputError(
                     f"clouds: neighbouring returns of one channel of the {name} lidar are {np.degrees(off):.1f} deg "
                     "apart in elevation: its topic has the returns of several lidars, or is not in the frame in which "

@@ -22,6 +22,11 @@ def coordinates(points: np.ndarray) -> np.ndarray:
     return result
 
 
+def elevations(points: np.ndarray) -> np.ndarray:
+    """Return the elevations (N,) in rad of points (N, 3) over the xy plane."""
+    return np.arctan2(points[:, 2], np.hypot(points[:, 0], points[:, 1]))
+
+
 def are_returns(xyz: np.ndarray) -> np.ndarray:
     """Return which points (N, 3) float32 are returns: finite, not at the origin, and no bitwise repetition of an
     earlier point."""

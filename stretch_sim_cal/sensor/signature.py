@@ -14,7 +14,7 @@ import numpy as np
 
 from stretch_sim_cal import files
 from stretch_sim_cal.errors import InputError
-from stretch_sim_cal.sensor.points import are_returns, coordinates
+from stretch_sim_cal.sensor.points import are_returns, coordinates, elevations
 from stretch_sim_cal.sensor.sensor import MISSES, RETURNS, Sensor, load_sensor
 from stretch_sim_cal.sensor.unit import turned
 
@@ -282,7 +282,7 @@ def _signature(
 
 def _elevations(points: np.ndarray, ring: np.ndarray, count: int) -> tuple[np.ndarray, float]:
     """Return the median elevation (C,) of each ring's points, NaN without any, and the scatter within rings."""
-    elevation = np.arctan2(points[:, 2], np.hypot(points[:, 0], points[:, 1]))
+    elevation = elevations(points)
     order = np.argsort(ring, kind="stable")
     parts = np.split(elevation[order], np.searchsorted(ring[order], np.arange(1, count)))
     medians = np.array([np.median(part) if len(part) else np.nan for part in parts])

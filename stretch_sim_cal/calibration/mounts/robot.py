@@ -330,8 +330,8 @@ def with_left_checked(
     """Return an alignment, with a warning if the left lidar is off, and why that could not be checked, or "".
 
     An alignment does not determine the lidars' poses in base_link, but their returns from the robot in one arm pose
-    determine the left one's to about 0.4 deg. `seen` are the first clouds (N, 3 or 5) of each lidar by name, in its own
-    frame, `description` is the text of the robot's URDF, `joints` are the positions (m, rad) by the names of
+    determine the left one's to about 0.4 deg. `seen` are the first `SCANS` clouds (N, 3 or 5) of each lidar by name, in
+    its own frame, `description` is the text of the robot's URDF, `joints` are the positions (m, rad) by the names of
     /joint_states. If `file` has extrinsics, nothing is checked."""
     if not result.accepted or not seen or MOUNTS in file.data:
         return result, ""
@@ -344,7 +344,7 @@ def with_left_checked(
     try:
         robot = MountedRobot(parse_urdf(description, "/robot_description"), profile)
         settings = mount_settings(sensor=sensor, profile=profile)
-        clouds = {name: _finite(np.concatenate([each[name] for each in seen[:SCANS]])) for name in robot.nominal}
+        clouds = {name: _finite(np.concatenate([each[name] for each in seen])) for name in robot.nominal}
         positions = profile.joint_positions(robot.model, joints)
         sample = robot.sample("alignment", positions, clouds, settings.joint_offsets)
         extrinsics = calibrate_mounts(robot.surfaces, [sample], robot.nominal, result.known, settings)
