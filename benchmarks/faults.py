@@ -144,7 +144,7 @@ def drawn_cases(args: argparse.Namespace) -> Iterator[tuple[str, int, tuple[str,
 
 def main() -> int:
     """Print a row per edit; return 1 if something was accepted and wrong, or ended in a traceback."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = command.Parser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cases", type=int, default=500)
     parser.add_argument("--first-seed", type=int, default=9001, help="seeds below 9001 were used while developing")
     parser.add_argument("--kinds", nargs="+", choices=KINDS, help=f"default: {' '.join(KINDS)}")
@@ -155,11 +155,11 @@ def main() -> int:
     args = parser.parse_args()
     counts: dict[str, collections.Counter] = collections.defaultdict(collections.Counter)
     if args.data:
-        only_with(args, {"kinds": None}, "simulated recordings, not with --data,")
+        only_with(args, ["kinds"], "simulated recordings, not with --data,")
         read(args.data, args.sets)
         args.kinds = [REAL]
     else:
-        only_with(args, {"sets": None}, "--data")
+        only_with(args, ["sets"], "--data")
     with ProcessPoolExecutor(args.jobs, initializer=_hand_over, initargs=(list(STILL),)) as pool:
         for found in pool.map(verdict, *zip(*drawn_cases(args), strict=True)):
             counts["two edits" if " + " in found.edit else found.edit][found.what] += 1

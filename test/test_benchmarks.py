@@ -365,3 +365,18 @@ def test_a_table_of_drives_has_the_bound_and_its_worst_rows_first(benchmark):
     assert wheels == "| against the wheels | driving | 1 | 1.00 (1.00) |  | 0.2000 (0.4000) |  | 4.67 (8.00) |"
     assert floor == "| floor | driving | 3 | 2.00 (4.00) | 2.00 | 0.0020 (0.0020) | 0.0100 | 0.50 (0.50) |"
     assert by_gicp == "| against the wheels | GICP and hand-eye | 3 | 9.00 (9.00) |  | 0.5000 (0.5000) |  |  |"
+
+
+def test_edited_recordings_are_judged_and_options_that_nothing_reads_refused(
+    benchmark, tmp_path, monkeypatch, capsys
+):  # fmt: skip
+    faults = benchmark("faults")
+    for options, said in (["--sets", "hall"], "--sets applies to --data only"), (
+        ["--data", str(tmp_path), "--kinds", "dome"], "--kinds applies to simulated recordings",
+    ):  # fmt: skip
+        monkeypatch.setattr(sys, "argv", ["faults.py", *options])
+        with pytest.raises(InputError, match=said):
+            faults.main()
+    monkeypatch.setattr(sys, "argv", ["faults.py", "--cases", "2", "--jobs", "1", "--edits", "mirrored"])
+    assert faults.main() == 0
+    assert "| all | 0 | 0 | 0 | 2 | 0 |" in capsys.readouterr().out
