@@ -77,9 +77,10 @@ class _Part:
         patches = refined(patches, fits)
         members = members.only(fits.flat[members.patch]).each_cell_once()
         normals, points = patches.normals[members.patch], surface.points[members.cell]
+        sigma = noise.sigma[lidar] * surface.relative_noise[members.cell]
         return cls(
             np.einsum("kbi,ki->kb", surface.block_points[members.cell], normals), surface.block_counts[members.cell],
-            (noise.sigma[lidar] * members.cosines) ** 2, by_twist(points, normals),
+            (sigma * members.cosines) ** 2, by_twist(points, normals),
             _jacobian_noise(patches, members, fits, points),
         )  # fmt: skip
 

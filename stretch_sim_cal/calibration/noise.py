@@ -6,6 +6,7 @@ import numpy as np
 from scipy.special import ndtri
 
 from stretch_sim_cal.calibration.patches import Fits, Members
+from stretch_sim_cal.calibration.robust import chi_square_quantile
 from stretch_sim_cal.calibration.surfaces import Surface
 
 # Lower bounds (m), so that the weights of noise-free data are finite.
@@ -17,13 +18,6 @@ TRIM = 4.0
 LOW_QUANTILE, TWO_SURFACES = 0.2, 2.0
 # A step (m) that even with one return in a cell is visible in the cell's scatter.
 OBVIOUS_STEP = 0.15
-
-
-def chi_square_quantile(freedom: np.ndarray, deviations: float = 0.0) -> np.ndarray:
-    """Return the median of chi-square divided by its degrees of freedom, or the quantile that is as many standard
-    deviations of a normal distribution above it (Wilson-Hilferty)."""
-    share = 2.0 / (9.0 * np.asarray(freedom))
-    return (1.0 - share + deviations * np.sqrt(share)) ** 3
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,4 @@
-"""Robust statistics: Tukey's biweight, a robust standard deviation, weighted quantiles, and the robust fit of a
-twist."""
+"""Robust statistics: Tukey's biweight, a robust standard deviation, quantiles, and the robust fit of a twist."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -93,3 +92,10 @@ def _solve_semidefinite(matrix: np.ndarray, right_side: np.ndarray) -> np.ndarra
     values, vectors = np.linalg.eigh(matrix / np.outer(scale, scale))
     inverse = np.where(values > 1e-6 * values[-1], 1.0 / np.maximum(values, 1e-300), 0.0)
     return vectors @ (inverse * (vectors.T @ (right_side / scale))) / scale
+
+
+def chi_square_quantile(freedom: np.ndarray, deviations: float = 0.0) -> np.ndarray:
+    """Return the median of chi-square divided by its degrees of freedom, or the quantile that is as many standard
+    deviations of a normal distribution above it (Wilson-Hilferty)."""
+    share = 2.0 / (9.0 * np.asarray(freedom))
+    return (1.0 - share + deviations * np.sqrt(share)) ** 3

@@ -12,6 +12,7 @@ from scipy.spatial import cKDTree
 
 from stretch_sim_cal.calibration.clouds import CELL_WIDTH, Cells, DirectionCells
 from stretch_sim_cal.calibration.problem import State
+from stretch_sim_cal.calibration.robust import chi_square_quantile, weighted_quantile
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.points import lengths
 from stretch_sim_cal.geometry.transforms import apply, inverse
@@ -24,6 +25,8 @@ from stretch_sim_cal.sensor.unit import LEAST_COSINE, ErrorModel, Returns
 
 NORMAL_NEIGHBOURS = 16
 ANGULAR_NEIGHBOURS = 8
+# As if so many degrees of freedom had shown the usual noise.
+FEW = 30.0
 _FLOOR_HEIGHT = 0.05
 # m: between points on the robot's body, and how near a return lies to one of them: mounts are off by centimetres.
 BODY_SPACING, BODY_WITHIN = 0.03, 0.05
@@ -37,7 +40,8 @@ class Surface(Cells):
     position, from which the `rays` begin. `normals` (M, 3) face the lidar; `planarity` (M,) is the ratio of the two
     smallest variances around a cell, 0 for a plane. `neighbours` (M, K) are the nearest cells in direction, of the same
     lidar. `usable` (M,) is false for cells that the alignment excludes: those of the robot's body. `gaps` (M,) are the
-    angles from channel to channel (rad).
+    angles from channel to channel (rad), `relative_noise` (M,) the standard deviation of a range over the lidar's
+    usual one: far, grazing and weak returns are noisier.
     """
 
     side: np.ndarray
@@ -48,6 +52,7 @@ class Surface(Cells):
     neighbours: np.ndarray
     usable: np.ndarray
     gaps: np.ndarray
+    relative_noise: np.ndarray
 
     @property
     def num_lidars(self) -> int:
@@ -64,12 +69,32 @@ def surface_of(cells: Cells, channel_of_row: np.ndarray | None = None) -> Surfac
     """Return the surface (in the lidar's frame) of one lidar's cells, at least one."""
     rows, gaps = _rows(cells)
     normals, planarity = _normals(cells.points, cells.rays, rows)
+    neighbours = _neighbours(cells.rays, ANGULAR_NEIGHBOURS)
     return Surface(
         **vars(cells), side=np.zeros(len(rows), dtype=int),
         channel=cells.row if channel_of_row is None else channel_of_row[cells.row],
         origins=np.zeros_like(cells.points), normals=normals, planarity=planarity,
-        neighbours=_neighbours(cells.rays, ANGULAR_NEIGHBOURS), usable=np.ones(len(rows), dtype=bool), gaps=gaps,
+        neighbours=neighbours, usable=np.ones(len(rows), dtype=bool), gaps=gaps,
+        relative_noise=_relative_noise(cells, normals, neighbours),
     )  # fmt: skip
+
+
+def _relative_noise(cells: Cells, normals: np.ndarray, neighbours: np.ndarray) -> np.ndarray:
+    """Return the standard deviations (M,) of a range over their median, by the scatter along the ray in each cell and
+    its neighbours; nearer to 1 where there are few returns."""
+    across = np.einsum("mi,mij,mj->m", normals, cells.noise_scatter, normals)
+    variances = np.maximum(across, 0.0) / np.maximum(np.einsum("mi,mi->m", normals, cells.rays) ** 2, LEAST_COSINE**2)
+    around = np.column_stack([np.arange(len(neighbours)), neighbours])
+    freedom = np.maximum(cells.noise_freedom, 0.0)[around]
+    known = freedom.any(axis=1)
+    if not known.any():
+        return np.ones(len(around))
+    scaled = variances[around] / chi_square_quantile(np.maximum(freedom, 1.0))
+    local = weighted_quantile(scaled, freedom, 0.5)
+    usual, freedom = float(np.median(local[known])), freedom.sum(axis=1)
+    if usual == 0.0:  # ranges without noise
+        return np.ones(len(around))
+    return np.sqrt((freedom * local / usual + FEW) / (freedom + FEW))
 
 
 def _rows(cells: Cells) -> tuple[np.ndarray, np.ndarray]:

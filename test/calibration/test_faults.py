@@ -144,6 +144,14 @@ def test_laths_before_the_walls_do_not_mislead(seed):
     assert not refused and distance < 3.0 and 6.0 * squared < FOUR_SIGMA
 
 
+@pytest.mark.parametrize("seed", [161156, 161214, 161233, 161237])
+def test_a_floor_seen_at_a_grazing_angle_is_noisy_and_no_motion(seed):
+    """One channel sees the floor, with twice the noise of the walls; 2 to 4 mm by one lidar passed for significant."""
+    case = faults.recorded("stage", seed)
+    found = cal.calibrate(case.rig, case.clouds["left"], case.clouds["right"], floor=False, accept=faults.ACCEPT)
+    assert found.accepted and not {"moved", "lidar_moved"} & {each.code for each in found.findings}
+
+
 def test_ours_is_at_least_as_exact_as_the_plain_methods_with_few_channels():
     """Medians over stages against the better one, of translation and rotation; a lidar without errors of its own."""
     found = {method: [] for method in ("planes", "gicp", "published")}
