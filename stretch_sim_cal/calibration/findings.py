@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from stretch_sim_cal.calibration.alignment.joint_estimate import Leaning
 from stretch_sim_cal.calibration.alignment.second_opinion import SecondOpinion
 from stretch_sim_cal.calibration.cloud_frames import WRONG_ROTOR, beside_axis
 from stretch_sim_cal.calibration.coarse import CREDIBLE_AGREE, CREDIBLE_CONTRADICT, SOMEBODY, credible
@@ -465,6 +466,25 @@ def dissenting(block: RoomBlock, lidar: int = 1) -> list[Finding]:
     )
     remedy = "something moved between the lidars' scans, or one lidar sees part of the scene through glass or a cover"
     return [Finding("dissenting_surfaces", sentence, remedy)]
+
+
+def leaning(surfaces: Sequence[Leaning], names: Sequence[str] = SIDES) -> list[Finding]:
+    """Return a finding of the surface without which the lidars' poses differ most, by more than chance."""
+    if not surfaces:
+        return []
+    most = max(surfaces, key=lambda each: np.linalg.norm(each.change))
+    by = np.linalg.norm(most.change.reshape(-1, 2, 3), axis=2).max(axis=0)
+    distance = np.linalg.norm(most.foot)
+    way = ", ".join(f"{share:.1f}" for share in most.foot / max(distance, 1e-9))
+    return [
+        Finding(
+            "one_surface",
+            f"without the flat surface {distance:.1f} m from the {names[0]} lidar in its direction ({way}) the result "
+            f"differs by {1e3 * by[0]:.1f} mm and {np.degrees(by[1]):.3f} deg, more than chance; the uncertainty "
+            "includes it",
+            "check that it stood still, and that no lidar sees it through glass, or a curtain, or in a mirror",
+        )
+    ]  # fmt: skip
 
 
 def another_opinion(opinion: SecondOpinion, covariance: np.ndarray) -> list[Finding]:

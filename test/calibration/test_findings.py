@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from stretch_sim_cal.calibration import findings
+from stretch_sim_cal.calibration.alignment.joint_estimate import Leaning
 from stretch_sim_cal.calibration.cloud_frames import covariance_of_frames, wrong_rotor_angles
 from stretch_sim_cal.calibration.consistency import Consistency
 from stretch_sim_cal.calibration.floor import findings as floor_findings
@@ -323,6 +324,18 @@ def test_ranges_that_wander_as_no_lidars_do_are_named():
     found = findings.impossible_wander(values, roots, SIDES)
     assert codes(found) == ["impossible_wander"] and "the right lidar's ranges seem to vary" in found[0]
     assert findings.impossible_wander([each / 2.0 for each in values], roots, SIDES) == []
+
+
+def test_the_surface_without_which_the_poses_differ_most_is_named():
+    twists = np.diag([0.003, 0.0, 0.012, 0.0, np.radians(0.2), 0.0])
+    surfaces = [
+        Leaning(np.array([0.0, -2.5, 0.0]), twists[0]),
+        Leaning(np.array([4.0, 0.0, 0.0]), twists[2] + twists[4]),
+    ]
+    (found,) = findings.leaning(surfaces, SIDES)
+    assert found.code == "one_surface" and found.remedy
+    assert "4.0 m from the left lidar in its direction (1.0, 0.0, 0.0)" in found and "12.0 mm and 0.200 deg" in found
+    assert findings.leaning([], SIDES) == []
 
 
 @pytest.mark.parametrize("grids", [1, 2])

@@ -8,6 +8,7 @@ from functools import cached_property
 import numpy as np
 
 from stretch_sim_cal.calibration import findings
+from stretch_sim_cal.calibration.alignment.joint_estimate import Leaning
 from stretch_sim_cal.calibration.alignment.second_opinion import second_opinion
 from stretch_sim_cal.calibration.alignment.ties import Pair, Ties
 from stretch_sim_cal.calibration.cloud_frames import covariance_of_frames, covariance_of_sectors, wrong_rotor_angles
@@ -112,8 +113,9 @@ class PlaceEvidence:
 @dataclass(frozen=True)
 class Evidence:
     """The input of all checks: the evidence of every standing place, the ties between lidars, the description's poses,
-    the solution of the estimate, the covariance of what is `hinging` on one place, and the `coarse_covariance` if the
-    estimate is the coarse one, since the patches contradict the views of `worse` pairs."""
+    the solution of the estimate, the covariance of what is `hinging` on one place, the surfaces on which it is
+    `leaning`, and the `coarse_covariance` if the estimate is the coarse one, since the patches contradict the views of
+    `worse` pairs."""
 
     places: list[PlaceEvidence]
     ties: Ties
@@ -123,6 +125,7 @@ class Evidence:
     solution: Solution
     unknowns: Unknowns
     hinging: np.ndarray | float = 0.0
+    leaning: Sequence[Leaning] = ()
     coarse_covariance: np.ndarray | None = None
     worse: Sequence[Pair] = ()
 
@@ -149,9 +152,14 @@ class Evidence:
 
     @cached_property
     def covariance(self) -> np.ndarray:
-        """The covariance of the poses: the solution's, scaled by the gaps and by errors of lidars beyond their sensor
-        files, plus those of motion, of what hinges on one place, of the unknown frames of clouds of unknown lidars,
-        and of sectors of views that hardly overlap."""
+        """The covariance of the poses: that of the model, plus those of the surfaces on which they lean."""
+        return self._of_model + sum(np.outer(each.change, each.change) for each in self.leaning)
+
+    @cached_property
+    def _of_model(self) -> np.ndarray:
+        """The solution's covariance of the poses, scaled by the gaps and by errors of lidars beyond their sensor files,
+        plus those of motion, of what hinges on one place, of the unknown frames of clouds of unknown lidars, and of
+        sectors of views that hardly overlap."""
         if self.coarse_covariance is not None:
             return self.coarse_covariance
         others = len(self.names) - 1
@@ -255,7 +263,7 @@ class Evidence:
         covariance, free = self.solution.covariance, self.unknowns.free_poses
         of_errors = np.linalg.pinv(covariance[np.ix_(columns, columns)], rcond=1e-12, hermitian=True)
         shift = covariance[np.ix_(free, columns)] @ of_errors @ errors
-        return bool(shift @ np.linalg.solve(self.covariance, shift) >= times * len(shift))
+        return bool(shift @ np.linalg.solve(self._of_model, shift) >= times * len(shift))
 
     def near(self, pair: Pair) -> bool:
         """Return whether the estimate of two lidars is near the description."""
@@ -343,11 +351,13 @@ def checked(evidence: Evidence, intake: FrameIntake, settings: AlignmentSettings
     ranges = each(lambda _, pair: evidence.differing_ranges(pair), pairs, in_places=False)
     undetermined = each(lambda _, pair: unobserved(directions[pair]), against_first, in_places=False)
     of_units = findings.unit_warnings(numbers, evidence.sensors, names)
+    leaning = findings.leaning(evidence.leaning, names)
     if not refusals and evidence.coarse_covariance is not None:
         refusals = [findings.COARSE_ONLY, *undetermined]
     elif not refusals:
-        # Unknown range scales, and errors beyond the sensor files, leave the lidars' poses undetermined.
-        why = [finding for finding in of_units if finding.code == "beyond_sensor_file"]
+        # Unknown range scales, errors beyond the sensor files, and surfaces that contradict the rest leave the lidars'
+        # poses undetermined.
+        why = leaning + [finding for finding in of_units if finding.code == "beyond_sensor_file"]
         refusals = ranges + why + undetermined if undetermined else each(
             lambda _, pair: findings.little_support(blocks, covariance, settings, pair[1]), against_first, False
         )  # fmt: skip
@@ -395,7 +405,7 @@ def checked(evidence: Evidence, intake: FrameIntake, settings: AlignmentSettings
             *intake.warnings(), *findings.single_scan(intake.num_frames, len(places)), *near,
             *findings.disturbance(max(place.moving for place in places)),
             *([] if refusals else each(lambda n, pair: findings.changed_scene(agreement[n][pair]), pairs)),
-            *(finding for finding in of_units if finding not in refusals),
+            *(finding for finding in leaning + of_units if finding not in refusals),
             *findings.noisy_ranges(first.noise.sigma, evidence.sensors, names),
         ],
         refusals=refusals,

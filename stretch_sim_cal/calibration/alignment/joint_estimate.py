@@ -1,14 +1,16 @@
 """The joint estimate of the lidars' poses by the patches of the rooms at all standing places."""
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, replace
 
 import numpy as np
 
+from stretch_sim_cal.calibration.coarse import large_planes
 from stretch_sim_cal.calibration.noise import Noise
 from stretch_sim_cal.calibration.normal_equations import NormalEquations
-from stretch_sim_cal.calibration.problem import State
+from stretch_sim_cal.calibration.problem import State, Unknowns
 from stretch_sim_cal.calibration.room import SOMEBODY, RoomBlock, room_block
 from stretch_sim_cal.calibration.solver import Solution, Solver
 from stretch_sim_cal.calibration.surfaces import Lidar
@@ -31,6 +33,12 @@ STILL = 0.1
 # A direction hinges on one place if that has more than this share of the information about it. The estimate without
 # that place may differ by so much (m): people move by centimetres.
 HINGES, MOVED = 0.25, 0.005
+# The estimate is tried without each large plane that has more than this share of the information along some direction,
+# and without all cells so near (m) to it.
+HEAVY, OF_PLANE = 0.25, 0.1
+# Chi square per value of the change without one, above which it is not by chance: in rooms, on real recordings, and
+# among leaves it is 2.0 at most.
+LEANS = 2.5
 # An estimate that moves so far begins with this share of the way in its first pass.
 BEGINS = 0.2
 # Estimates that are closer to each other, in standard deviations, are the same.
@@ -141,6 +149,62 @@ def leave_one_place_out(places: Sequence[tuple[Lidar, ...]], estimate: JointEsti
         if end[part] @ np.linalg.solve(of_rest, end[part]) > 2.0 * SAME_WITHIN**2:  # of three values
             result += np.outer(end, end)
     return result
+
+
+@dataclass(frozen=True)
+class Leaning:
+    """A large flat surface, whose plane is nearest to the first lidar at a `foot` (3,) in its frame, without which the
+    poses of all lidars but the first differ by the twists `change` (6 (n - 1),), by more than chance."""
+
+    foot: np.ndarray
+    change: np.ndarray
+
+
+def leave_one_surface_out(
+    places: Sequence[tuple[Lidar, ...]], estimate: JointEstimate, solver: Solver
+) -> list[Leaning]:
+    """Return the large flat surfaces without which the estimate is another than the rest allows (a jackknife): errors
+    of lidars that are each possible may explain a wall, a curtain or a pane that stands elsewhere for one lidar, and
+    move the poses for it."""
+    unknowns, result = solver.unknowns, []
+    for lidars, block in zip(places, estimate.blocks, strict=True):
+        of_others = estimate.equations.plus(_equations(block, lidars, unknowns).weighing(-1.0))
+        noise_of_others = estimate.noise_information - block.noise_information()
+        ends = np.cumsum([len(lidar.surface.points) for lidar in lidars])[:-1]
+        for normal, offset in _heavy_planes(block):
+            kept = np.split(np.abs(block.surface.points @ normal - offset) > OF_PLANE, ends)
+            if not all(np.any(own & lidar.surface.usable) for own, lidar in zip(kept, lidars, strict=True)):
+                continue
+            rest = tuple(lidar.only(own) for own, lidar in zip(kept, lidars, strict=True))
+            without = room_block(rest, block.state, block.noise, 0.0, 1)
+            solution = deepcopy(solver).solve(
+                of_others.plus(_equations(without, rest, unknowns)), block.state,
+                noise_of_others + without.noise_information(),
+            )  # fmt: skip
+            change = (solution.change - estimate.solution.change)[unknowns.free_poses]
+            if change @ np.linalg.solve(unknowns.of_free_poses(solution.covariance), change) > LEANS * len(change):
+                result.append(Leaning(offset * normal, change))
+    return result
+
+
+def _equations(block: RoomBlock, lidars: Sequence[Lidar], unknowns: Unknowns) -> NormalEquations:
+    equations = NormalEquations.empty(unknowns.size)
+    block.add_to(equations, unknowns, lidars)
+    return equations
+
+
+def _heavy_planes(block: RoomBlock) -> Iterator[tuple[np.ndarray, float]]:
+    """Yield the large planes with more than `HEAVY` of the patches' information along some direction: normals (3,), and
+    distances (m) of the planes from the first lidar along them."""
+    gaps, planes = block.gaps, large_planes(block.surface)
+    rows = gaps.jacobian @ np.eye(gaps.jacobian.shape[1])  # not sparse
+    rows *= np.sqrt(block.weights * gaps.shares / gaps.variances)[:, None]
+    information = rows.T @ rows
+    information += (1e-9 * np.trace(information) + np.finfo(float).tiny) * np.eye(len(information))
+    for normal, offset in zip(planes.normals, -planes.distances, strict=True):
+        of_plane = rows[np.abs(gaps.points @ normal - offset) < OF_PLANE]
+        if np.linalg.eigvals(np.linalg.solve(information, of_plane.T @ of_plane)).real.max() > HEAVY:
+            yield normal, float(offset)
 
 
 def pose_change(before: State, after: State) -> np.ndarray:

@@ -25,6 +25,7 @@ from stretch_sim_cal.calibration.alignment.joint_estimate import (
     JointEstimate,
     estimate_jointly,
     leave_one_place_out,
+    leave_one_surface_out,
     pose_change,
 )
 from stretch_sim_cal.calibration.alignment.second_opinion import SecondOpinion, second_opinion
@@ -174,8 +175,19 @@ class RoomAlignment:
         hinging = 0.0 if worse else leave_one_place_out(places, estimate, solver)
         if estimate.drift is not None:
             hinging = hinging + np.outer(estimate.drift, estimate.drift)
+        leaning = [] if worse else leave_one_surface_out(places, estimate, solver)
         evidence = Evidence(
-            seen, ties, self._initial, self._names, self._sensors, estimate.solution, unknowns, hinging, fallback, worse
+            seen,
+            ties,
+            self._initial,
+            self._names,
+            self._sensors,
+            estimate.solution,
+            unknowns,
+            hinging,
+            leaning,
+            fallback,
+            worse,
         )
         self._solved = None if worse else (places[0], estimate, solver)
         return evidence, estimate
