@@ -167,7 +167,7 @@ def leave_one_surface_out(
     of lidars that are each possible may explain a wall, a curtain or a pane that stands elsewhere for one lidar, and
     move the poses for it."""
     unknowns, result = solver.unknowns, []
-    for lidars, block in zip(places, estimate.blocks, strict=True):
+    for number, (lidars, block) in enumerate(zip(places, estimate.blocks, strict=True)):
         of_others = estimate.equations.plus(_equations(block, lidars, unknowns).weighing(-1.0))
         noise_of_others = estimate.noise_information - block.noise_information()
         ends = np.cumsum([len(lidar.surface.points) for lidar in lidars])[:-1]
@@ -183,7 +183,9 @@ def leave_one_surface_out(
             )  # fmt: skip
             change = (solution.change - estimate.solution.change)[unknowns.free_poses]
             if change @ np.linalg.solve(unknowns.of_free_poses(solution.covariance), change) > LEANS * len(change):
-                result.append(Leaning(offset * normal, change))
+                rest = [rest if other == number else of_place for other, of_place in enumerate(places)]
+                converged = estimate_jointly(rest, unknowns.moved(block.state, solution.change), deepcopy(solver))
+                result.append(Leaning(offset * normal, pose_change(estimate.state, converged.state)))
     return result
 
 
