@@ -475,14 +475,14 @@ def leaning(surfaces: Sequence[Leaning], names: Sequence[str] = SIDES) -> list[F
     most = max(surfaces, key=lambda each: np.linalg.norm(each.change))
     by = np.linalg.norm(most.change.reshape(-1, 2, 3), axis=2).max(axis=0)
     distance = np.linalg.norm(most.foot)
-    way = ", ".join(f"{share:.1f}" for share in most.foot / max(distance, 1e-9))
+    way = ", ".join(f"{share + 0.0:.1f}" for share in np.round(most.foot / max(distance, 1e-9), 1))
     return [
         Finding(
             "one_surface",
-            f"without the flat surface {distance:.1f} m from the {names[0]} lidar in its direction ({way}) the result "
-            f"differs by {1e3 * by[0]:.1f} mm and {np.degrees(by[1]):.3f} deg, more than chance; the uncertainty "
-            "includes it",
-            "check that it stood still, and that no lidar sees it through glass, or a curtain, or in a mirror",
+            f"the flat surface {distance:.1f} m from the {names[0]} lidar, in its direction ({way}), contradicts the "
+            f"rest: without it the result differs by {1e3 * by[0]:.1f} mm and {np.degrees(by[1]):.3f} deg, which the "
+            "uncertainty includes",
+            "check that it stood still, and that no lidar sees it through glass or a curtain, or in a mirror",
         )
     ]  # fmt: skip
 

@@ -334,7 +334,7 @@ def test_the_surface_without_which_the_poses_differ_most_is_named():
     ]
     (found,) = findings.leaning(surfaces, SIDES)
     assert found.code == "one_surface" and found.remedy
-    assert "4.0 m from the left lidar in its direction (1.0, 0.0, 0.0)" in found and "12.0 mm and 0.200 deg" in found
+    assert "4.0 m from the left lidar, in its direction (1.0, 0.0, 0.0)" in found and "12.0 mm and 0.200 deg" in found
     assert findings.leaning([], SIDES) == []
 
 
