@@ -6,6 +6,7 @@ from copy import deepcopy
 from dataclasses import dataclass, replace
 
 import numpy as np
+from scipy.linalg import eigh
 
 from stretch_sim_cal.calibration.coarse import large_planes
 from stretch_sim_cal.calibration.noise import Noise
@@ -183,8 +184,8 @@ def leave_one_surface_out(
             )  # fmt: skip
             change = (solution.change - estimate.solution.change)[unknowns.free_poses]
             if change @ np.linalg.solve(unknowns.of_free_poses(solution.covariance), change) > LEANS * len(change):
-                rest = [rest if other == number else of_place for other, of_place in enumerate(places)]
-                converged = estimate_jointly(rest, unknowns.moved(block.state, solution.change), deepcopy(solver))
+                others = [*places[:number], rest, *places[number + 1 :]]
+                converged = estimate_jointly(others, unknowns.moved(block.state, solution.change), deepcopy(solver))
                 result.append(Leaning(offset * normal, pose_change(estimate.state, converged.state)))
     return result
 
@@ -205,7 +206,7 @@ def _heavy_planes(block: RoomBlock) -> Iterator[tuple[np.ndarray, float]]:
     information += (1e-9 * np.trace(information) + np.finfo(float).tiny) * np.eye(len(information))
     for normal, offset in zip(planes.normals, -planes.distances, strict=True):
         of_plane = rows[np.abs(gaps.points @ normal - offset) < OF_PLANE]
-        if np.linalg.eigvals(np.linalg.solve(information, of_plane.T @ of_plane)).real.max() > HEAVY:
+        if eigh(of_plane.T @ of_plane, information, eigvals_only=True)[-1] > HEAVY:
             yield normal, float(offset)
 
 

@@ -177,18 +177,9 @@ class RoomAlignment:
             hinging = hinging + np.outer(estimate.drift, estimate.drift)
         leaning = [] if worse else leave_one_surface_out(places, estimate, solver)
         evidence = Evidence(
-            seen,
-            ties,
-            self._initial,
-            self._names,
-            self._sensors,
-            estimate.solution,
-            unknowns,
-            hinging,
-            leaning,
-            fallback,
-            worse,
-        )
+            seen, ties, self._initial, self._names, self._sensors, estimate.solution, unknowns, hinging, leaning,
+            fallback, worse,
+        )  # fmt: skip
         self._solved = None if worse else (places[0], estimate, solver)
         return evidence, estimate
 
