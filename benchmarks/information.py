@@ -106,7 +106,7 @@ class Problem:
         self.room = self._of(room_block(self.lidars, without_floor, noise, 0.0, 2), self.lidars)
         with_floor = room_block(self.lidars, self.state, noise, 0.0, 2, nearby)
         self.room_and_floor, self.floor = (
-            self._of(block, self.lidars) for block in (with_floor, with_floor.only_floor())
+            self._of(block, self.lidars) for block in (with_floor, with_floor.only(with_floor.floor.patches))
         )
         self.robot = self._robot()
         simulator.move_base(from_xyz_rpy([0.0, 0.0, 0.0], [0.0, 0.0, TURN]))

@@ -269,11 +269,12 @@ class RoomBlock:
         scatter = weights @ (values + rows @ increment) ** 2 / (np.count_nonzero(chosen) / self.grids - 3)
         return increment, max(float(scatter), 1.0) * covariance
 
-    def only_floor(self) -> "RoomBlock":
-        """Return the block without the patches that are not of the floor."""
-        weights = np.zeros_like(self.patch_weights)
-        weights[self.floor.patches] = self.patch_weights[self.floor.patches]
-        return replace(self, patch_weights=weights)
+    def only(self, patches: np.ndarray) -> "RoomBlock":
+        """Return the block without the elements and without the patches that are not among `patches` (K,)."""
+        kept = np.zeros(len(self.patch_weights), bool)
+        kept[patches] = True
+        weights = self.weights * kept[self.gaps.patches]
+        return replace(self, patch_weights=self.patch_weights * kept[:, None], weights=weights, elements=None)
 
     def add_to(self, equations: NormalEquations, unknowns: Unknowns, lidars: Sequence[Lidar]) -> None:
         """Add the rows of the patches and of the elements to the normal equations."""

@@ -195,7 +195,7 @@ def test_cells_far_from_a_patch_are_not_of_it_unless_they_are_as_noisy_or_the_li
 
 
 def test_only_the_floor_has_no_information_of_walls(room):
-    floor = room.block.only_floor()
+    floor = room.block.only(room.block.floor.patches)
     assert 0 < np.count_nonzero(floor.patch_weights.any(axis=1)) == len(room.block.floor.patches)
     yaw = np.zeros(room.unknowns.size)
     yaw[RIGHT.start + 5] = 1.0

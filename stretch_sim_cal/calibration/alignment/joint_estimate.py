@@ -38,8 +38,9 @@ HINGES, MOVED = 0.25, 0.005
 # and without all cells so near (m) to it.
 HEAVY, OF_PLANE = 0.25, 0.1
 # Chi square per value of the change without one, above which it is not by chance: in rooms, on real recordings, and
-# among leaves it is 2.0 at most.
-LEANS = 2.5
+# among leaves it is 2.0 at most. A plane is looked at closely if this is exceeded by the patches alone, with the
+# variances of the lidars' errors as they are: of 90 recordings by one (1.0) at most.
+LEANS, LOOKED_AT = 2.5, 1.2
 # An estimate that moves so far begins with this share of the way in its first pass.
 BEGINS = 0.2
 # Estimates that are closer to each other, in standard deviations, are the same.
@@ -168,46 +169,69 @@ def leave_one_surface_out(
     of lidars that are each possible may explain a wall, a curtain or a pane that stands elsewhere for one lidar, and
     move the poses for it."""
     unknowns, result = solver.unknowns, []
+    everything = _Equations(estimate.equations, estimate.noise_information)
     for number, (lidars, block) in enumerate(zip(places, estimate.blocks, strict=True)):
-        of_others = estimate.equations.plus(_equations(block, lidars, unknowns).weighing(-1.0))
-        noise_of_others = estimate.noise_information - block.noise_information()
-        ends = np.cumsum([len(lidar.surface.points) for lidar in lidars])[:-1]
-        for normal, offset in _heavy_planes(block):
-            kept = np.split(np.abs(block.surface.points @ normal - offset) > OF_PLANE, ends)
-            if not all(np.any(own & lidar.surface.usable) for own, lidar in zip(kept, lidars, strict=True)):
+        elements = replace(block.only(np.zeros(0, int)), elements=block.elements)
+        patches = everything.plus(-1.0, _Equations.of(elements, lidars, unknowns))
+        by_patches = patches.solution(solver, block.state, learn=False)
+        for normal, offset, of_plane in _heavy_planes(block):
+            rest_of_patches = patches.plus(-1.0, _Equations.of(block.only(of_plane), lidars, unknowns))
+            if _apart(by_patches, rest_of_patches.solution(solver, block.state, learn=False), unknowns) < LOOKED_AT:
                 continue
-            rest = tuple(lidar.only(own) for own, lidar in zip(kept, lidars, strict=True))
+            kept = np.abs(block.surface.points @ normal - offset) > OF_PLANE
+            rest = tuple(lidar.only(kept[block.surface.side == side]) for side, lidar in enumerate(lidars))
+            if not all(np.any(lidar.surface.usable) for lidar in rest):
+                continue
             without = room_block(rest, block.state, block.noise, 0.0, 1)
-            solution = deepcopy(solver).solve(
-                of_others.plus(_equations(without, rest, unknowns)), block.state,
-                noise_of_others + without.noise_information(),
-            )  # fmt: skip
-            change = (solution.change - estimate.solution.change)[unknowns.free_poses]
-            if change @ np.linalg.solve(unknowns.of_free_poses(solution.covariance), change) > LEANS * len(change):
-                others = [*places[:number], rest, *places[number + 1 :]]
-                converged = estimate_jointly(others, unknowns.moved(block.state, solution.change), deepcopy(solver))
+            others = everything.plus(-1.0, _Equations.of(block, lidars, unknowns))
+            equations = others.plus(1.0, _Equations.of(without, rest, unknowns))
+            solution = equations.solution(deepcopy(solver), block.state, learn=True)
+            if _apart(estimate.solution, solution, unknowns) > LEANS:
+                all_others = [*places[:number], rest, *places[number + 1 :]]
+                converged = estimate_jointly(all_others, unknowns.moved(block.state, solution.change), deepcopy(solver))
                 result.append(Leaning(offset * normal, pose_change(estimate.state, converged.state)))
     return result
 
 
-def _equations(block: RoomBlock, lidars: Sequence[Lidar], unknowns: Unknowns) -> NormalEquations:
-    equations = NormalEquations.empty(unknowns.size)
-    block.add_to(equations, unknowns, lidars)
-    return equations
+@dataclass(frozen=True)
+class _Equations:
+    """Normal equations, of whose information about the poses `noise` (6 (n - 1), 6 (n - 1)) is by noise alone."""
+
+    normal: NormalEquations
+    noise: np.ndarray
+
+    @classmethod
+    def of(cls, block: RoomBlock, lidars: Sequence[Lidar], unknowns: Unknowns) -> "_Equations":
+        equations = NormalEquations.empty(unknowns.size)
+        block.add_to(equations, unknowns, lidars)
+        return cls(equations, block.noise_information())
+
+    def plus(self, share: float, other: "_Equations") -> "_Equations":
+        return _Equations(self.normal.plus(other.normal.weighing(share)), self.noise + share * other.noise)
+
+    def solution(self, solver: Solver, state: State, learn: bool) -> Solution:
+        return solver.solve(self.normal, state, self.noise, learn)
 
 
-def _heavy_planes(block: RoomBlock) -> Iterator[tuple[np.ndarray, float]]:
-    """Yield the large planes with more than `HEAVY` of the patches' information along some direction: normals (3,), and
-    distances (m) of the planes from the first lidar along them."""
+def _apart(estimate: Solution, without: Solution, unknowns: Unknowns) -> float:
+    """Return the chi square per value of the poses' change from one solution to another by less."""
+    change = (without.change - estimate.change)[unknowns.free_poses]
+    return change @ np.linalg.solve(unknowns.of_free_poses(without.covariance), change) / len(change)
+
+
+def _heavy_planes(block: RoomBlock) -> Iterator[tuple[np.ndarray, float, np.ndarray]]:
+    """Yield the large planes with more than `HEAVY` of the patches' information along some direction: normals (3,),
+    distances (m) of the planes from the first lidar along them, and their patches (K,)."""
     gaps, planes = block.gaps, large_planes(block.surface)
     rows = gaps.jacobian @ np.eye(gaps.jacobian.shape[1])  # not sparse
     rows *= np.sqrt(block.weights * gaps.shares / gaps.variances)[:, None]
     information = rows.T @ rows
     information += (1e-9 * np.trace(information) + np.finfo(float).tiny) * np.eye(len(information))
     for normal, offset in zip(planes.normals, -planes.distances, strict=True):
-        of_plane = rows[np.abs(gaps.points @ normal - offset) < OF_PLANE]
+        near = np.abs(gaps.points @ normal - offset) < OF_PLANE
+        of_plane = rows[near]
         if eigh(of_plane.T @ of_plane, information, eigvals_only=True)[-1] > HEAVY:
-            yield normal, float(offset)
+            yield normal, float(offset), gaps.patches[near]
 
 
 def pose_change(before: State, after: State) -> np.ndarray:

@@ -128,7 +128,7 @@ class JointFloor:
             equations = self._prior_equations(state, unknowns)
             if with_room or search is not None:
                 block = room_block(lidars, state, noise, slack, grids, None if search is None else _trust(search))
-                (block if with_room else block.only_floor()).add_to(equations, unknowns, lidars)
+                (block if with_room else block.only(block.floor.patches)).add_to(equations, unknowns, lidars)
                 noise = block.noise
             solution = solver.solve(equations, state)
             state = unknowns.moved(state, solution.change)
