@@ -565,19 +565,27 @@ def reversed_rings(random: Random, clouds: Clouds) -> Edited:
     return (filled(cloud, "ring", cloud["ring"].max() - cloud["ring"]) for cloud, _ in clouds)
 
 
-@of_case("beam origin 5 to 40 mm wrong")
-def beam_origin(case: Case, random: Random) -> None:
-    """A driver without the distance between axis and beam origin, or with it twice: it turns with the rotor."""
-    by = random.choice([-1, 1]) * random.uniform(0.005, 0.04)
-    offsets = np.zeros(1) if case.rig.sensor is None else case.rig.sensor.azimuth_offsets
-    ahead = offsets - np.median(offsets)  # of the usual channel
+def beam_origin(low: float, high: float, aside: float) -> Edit:
+    """Return the edit by a driver that does not know where beams begin, or corrects it twice: so far (m) from the axis
+    along them, or aside. It turns with the rotor."""
 
-    def edit(cloud: np.ndarray, _: int) -> np.ndarray:
-        rotor = azimuths_of(cloud) - ahead[np.minimum(cloud["ring"], len(ahead) - 1)]
-        origins = by * np.column_stack([np.cos(rotor), np.sin(rotor), np.zeros(len(rotor))])
-        return placed(cloud, coordinates(cloud).astype(float) + origins)
+    def edit(case: Case, random: Random) -> None:
+        by = random.choice([-1, 1]) * random.uniform(low, high)
+        offsets = np.zeros(1) if case.rig.sensor is None else case.rig.sensor.azimuth_offsets
+        ahead = offsets - np.median(offsets)  # of the usual channel
 
-    case.change(some_sides(random), edit)
+        def moved(cloud: np.ndarray, _: int) -> np.ndarray:
+            rotor = azimuths_of(cloud) - ahead[np.minimum(cloud["ring"], len(ahead) - 1)] + aside
+            origins = by * np.column_stack([np.cos(rotor), np.sin(rotor), np.zeros(len(rotor))])
+            return placed(cloud, coordinates(cloud).astype(float) + origins)
+
+        case.change(some_sides(random), moved)
+
+    return edit
+
+
+EDITS["beam origin 5 to 40 mm wrong"] = beam_origin(0.005, 0.04, 0.0)
+EDITS["beams 3 to 30 mm aside of the axis"] = beam_origin(0.003, 0.03, np.pi / 2.0)
 
 
 @of_clouds("distance unit of another model", one_side)  # both alike are clouds of another, similar scene
@@ -687,3 +695,47 @@ def uneven_cover(random: Random, clouds: Clouds) -> Edited:
         across = away_from(cloud, middle) / half
         longer = np.where(across < 1.0, by * np.cos(np.pi / 2.0 * across) ** 2, 0.0)
         yield scaled(cloud, 1.0 + longer / ranges_of(cloud))
+
+
+@of_clouds("ranges that err in waves of 0.2 to 3 m")
+def cyclic(random: Random, clouds: Clouds) -> Edited:
+    """By up to 8 mm, as of clocks that divide time into steps."""
+    by, length, phase = random.uniform(0.002, 0.008), 0.2 * 15.0 ** random.uniform(), random.uniform(0.0, 2.0 * np.pi)
+    for cloud, _ in clouds:
+        ranges = ranges_of(cloud)
+        yield scaled(cloud, 1.0 + by * np.sin(2.0 * np.pi * ranges / length + phase) / ranges)
+
+
+def in_waves(least: int, most: int, largest: float, change: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> Callable:
+    """Return the edit by an error of so many waves a turn, a tenth of `largest` (deg) or more."""
+
+    def edit(random: Random, clouds: Clouds) -> Edited:
+        by, times = np.radians(largest * 10.0 ** -random.uniform()), int(random.integers(least, most + 1))
+        phase = random.uniform(0.0, 2.0 * np.pi)
+        return (change(cloud, by * np.cos(times * azimuths_of(cloud) + phase)) for cloud, _ in clouds)
+
+    return edit
+
+
+of_clouds("a rotor that cogs")(in_waves(3, 12, 0.2, turned))
+of_clouds("a spin axis that wobbles")(in_waves(2, 3, 0.3, lambda cloud, by: aimed(cloud, elevations_of(cloud) + by)))
+
+
+@of_clouds("a window that bends rays by 0.03 to 0.3 deg", sides=one_side)
+def bent_window(random: Random, clouds: Clouds) -> Edited:
+    """Before 40 to 120 deg of the view, most in its middle, aside or upwards."""
+    by, middle = np.radians(0.3 * 10.0 ** -random.uniform()) * random.choice((-1, 1)), random.uniform(-np.pi, np.pi)
+    half, upwards = np.radians(random.uniform(20.0, 60.0)), random.uniform() < 0.5
+    for cloud, _ in clouds:
+        across = away_from(cloud, middle) / half
+        bent = np.where(across < 1.0, by * np.cos(np.pi / 2.0 * across) ** 2, 0.0)
+        yield aimed(cloud, elevations_of(cloud) + bent) if upwards else turned(cloud, bent)
+
+
+@of_clouds("images in the lidar's own window", sound=True)
+def own_window(random: Random, clouds: Clouds) -> Edited:
+    """Some returns, once more at another azimuth."""
+    share, by = random.uniform(0.02, 0.1), random.uniform(0.5, np.pi)
+    for cloud, _ in clouds:
+        images = cloud[random.uniform(size=len(cloud)) < share].copy()
+        yield np.concatenate([cloud, turned(images, np.full(len(images), by))])

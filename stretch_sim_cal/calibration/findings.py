@@ -21,7 +21,7 @@ import numpy as np
 
 from stretch_sim_cal.calibration.alignment.joint_estimate import Leaning
 from stretch_sim_cal.calibration.alignment.second_opinion import SecondOpinion
-from stretch_sim_cal.calibration.cloud_frames import WRONG_ROTOR, beside_axis
+from stretch_sim_cal.calibration.cloud_frames import BESIDE_AXIS, WRONG_ROTOR, beside_axis
 from stretch_sim_cal.calibration.coarse import CREDIBLE_AGREE, CREDIBLE_CONTRADICT, SOMEBODY, credible
 from stretch_sim_cal.calibration.consistency import Consistency
 from stretch_sim_cal.calibration.finding import MORE_SURFACES, Finding, when
@@ -299,6 +299,17 @@ def differing_ranges(difference: float, deviation: float, allowed: float) -> lis
         f"the ranges of the two lidars differ by {100.0 * abs(difference):.2f} +- {100.0 * deviation:.2f} %, more "
         "than their sensor files allow; the data does not show which lidar is wrong",
         "check both lidars for range errors, in all directions or in a sector (glass, a cover)",
+    )
+
+
+def lateral_offsets(difference: float, deviation: float) -> list[Finding]:
+    """Check the difference (m) between the distances at which the beams of two lidars pass their spin axes."""
+    return when(
+        abs(difference) - 3.0 * deviation > BESIDE_AXIS,
+        "driver_uncorrected",
+        f"the beams of the two lidars pass their spin axes at distances that differ by {1e3 * abs(difference):.1f} +- "
+        f"{1e3 * deviation:.1f} mm, which their sensor files do not have; the result allows for it",
+        "enable the correction of the lidar's model in its driver, or give the right sensor",
     )
 
 

@@ -58,6 +58,7 @@ SHARES_OF_SCANS: dict[str, tuple[np.ndarray, np.ndarray | float]] = {
     "scan_motion": (np.array([0.01, 0.3, 1.0, 3.0]), np.array([1.0, 0.01, 0.01, 0.01])),
     "wander": (np.array([0.01, 1.0, 3.0, 10.0]), 1.0),
     "firing_order": (np.array([0.001, 0.3, 1.0, 3.0]), np.array([1.0, 1e-4, 1e-4, 1e-4])),
+    "lateral_offset": (np.array([0.001, 0.3, 1.0, 3.0]), np.array([1.0, 1e-4, 1e-4, 1e-4])),
 }
 SCALAR_KINDS = ("scalars", "harmonics", "shares", *SHARES_OF_SCANS)
 # Lidars of one kind have the same driver, which corrects the same of all, or different ones, with such odds; the shares

@@ -50,6 +50,8 @@ RANGE_WANDER_SHARES = np.repeat(_WANDER, 2) ** -0.5
 TYPICAL_WANDER = 1e-4  # m, of the first harmonics of one scan (docs/real_data.md)
 # Root mean square over the channels (rad) of azimuths by another firing order than the table has.
 FIRING_ORDER_DEVIATION = float(np.deg2rad(0.1))
+# Distance (m) at which beams pass the spin axis, if the driver does not know it, or knows that of another model.
+LATERAL_OFFSET_DEVIATION = 0.005
 # What is of the scans, and no property of the unit.
 OF_SCANS = SCAN_MOTION + RANGE_WANDER
 CHANNEL_KINDS = ("channel_range", "channel_elevation", "channel_azimuth")
@@ -192,16 +194,19 @@ class ErrorModel:
 
     def scan_roots(self) -> dict[str, np.ndarray]:
         """Return, as of `prior_roots`, roots (n, k) of what is no property of the unit: the frame's motion in a scan,
-        if it moves, the wander of ranges, if it is typical, and the channels' azimuths, if they fire in another order
-        than the driver knows."""
+        if it moves, the wander of ranges, if it is typical, the channels' azimuths, if they fire in another order than
+        the driver knows, and the lateral offset of all beams, if it corrects another one than they have."""
         one, wander = np.eye(self.size), TYPICAL_WANDER * RANGE_WANDER_SHARES
+        aside = turned(np.median(self.azimuth_offsets, keepdims=True), np.array([0.0, 1.0, 0.0])).T
         number = np.arange(self.num_channels) - (self.num_channels - 1) / 2.0
         # In proportion to their number, half of them, every second one.
         shapes = np.column_stack([number, np.sign(number), (-1.0) ** np.arange(self.num_channels)])
         shapes -= shapes.mean(axis=0)  # the mean of all channels' azimuths is part of the unit's pose
         order = one[:, self.of_kind("channel_azimuth")] @ shapes / np.maximum(np.sqrt((shapes**2).mean(axis=0)), 1e-9)
+        uncertain = self.spread.channel_azimuth > 0
         return {
-            "firing_order": FIRING_ORDER_DEVIATION * order[:, order.any(axis=0) & (self.spread.channel_azimuth > 0)],
+            "firing_order": FIRING_ORDER_DEVIATION * order[:, order.any(axis=0) & uncertain],
+            "lateral_offset": LATERAL_OFFSET_DEVIATION * one[:, CENTRE] @ aside[:, : int(uncertain)],
             "scan_motion": one[:, self.of_scan_motion] * SCAN_MOTION_DEVIATIONS,
             "wander": one[:, self.of_wander] * wander,
         }

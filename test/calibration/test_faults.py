@@ -303,6 +303,18 @@ def test_a_cover_that_lengthens_ranges_in_its_middle_is_allowed_for(seed):
     assert found.accepted and off @ np.linalg.solve(found.covariance, off) < FOUR_SIGMA
 
 
+@pytest.mark.parametrize("seed", [195102, 195106])
+def test_beams_that_pass_the_axis_aside_are_allowed_for_and_named(seed):
+    """9 and 6 mm: in a room nearly a turn of the lidar, by 0.1 deg and more."""
+    case = faults.recorded("stage", seed)
+    EDITS["beams 3 to 30 mm aside of the axis"](case, np.random.default_rng(seed))
+    found = cal.calibrate(case.rig, case.clouds["left"], case.clouds["right"], floor=False, accept=faults.ACCEPT)
+    twist = log(case.truths[0] @ inverse(found.left_from_right))
+    assert found.accepted and twist @ np.linalg.solve(found.covariance, twist) < faults.LIMIT
+    assert np.degrees(np.linalg.norm(twist[3:])) < 0.04
+    assert "driver_uncorrected" in {finding.code for finding in found.findings}
+
+
 @pytest.mark.parametrize("seed", [30004, 30006])
 def test_coordinates_cut_to_whole_steps_are_recognised_and_allowed_for(seed):
     case, step = faults.recorded("stage", seed), 0.008

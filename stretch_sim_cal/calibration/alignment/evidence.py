@@ -27,7 +27,7 @@ from stretch_sim_cal.calibration.settings import AlignmentSettings
 from stretch_sim_cal.calibration.solver import SHARES_OF_SCANS, Solution, sensor_numbers
 from stretch_sim_cal.calibration.surfaces import mirrored_surface
 from stretch_sim_cal.geometry.transforms import SIDES, from_xyz_rpy, inverse
-from stretch_sim_cal.sensor.unit import RANGE_SCALE, SCALARS
+from stretch_sim_cal.sensor.unit import CENTRE, RANGE_SCALE, SCALARS
 
 # Residuals that are so many times larger than noise explains are of a model that does not fit.
 POOR_FIT = 1.1
@@ -215,16 +215,26 @@ class Evidence:
              for pair in self.ties.pairs} for place in self.places
         ]  # fmt: skip
 
-    def differing_ranges(self, pair: Pair) -> list[Finding]:
-        """Return a finding if the ranges of two lidars differ by a larger share than their sensor files allow."""
-        if self.coarse_covariance is not None:
-            return []
-        columns = [self.unknowns.units[lidar].start + RANGE_SCALE for lidar in pair]
-        first, second = (self.blocks[0].state.units[lidar][RANGE_SCALE] for lidar in pair)
+    def _differing(self, pair: Pair, scalar: int) -> tuple[float, float]:
+        """Return by how much a scalar of the second lidar's errors is below the first one's, with standard
+        deviation."""
+        columns = [self.unknowns.units[lidar].start + scalar for lidar in pair]
+        first, second = (self.blocks[0].state.units[lidar][scalar] for lidar in pair)
         covariance = self.solution.covariance[np.ix_(columns, columns)]
         variance = covariance[0, 0] + covariance[1, 1] - 2.0 * covariance[0, 1]
-        allowed = np.hypot(*(self.unknowns.models[lidar].spread.range_scale for lidar in pair))
-        return findings.differing_ranges(float(first - second), float(np.sqrt(max(variance, 0.0))), float(allowed))
+        return float(first - second), float(np.sqrt(max(variance, 0.0)))
+
+    def differing_units(self, pair: Pair) -> list[Finding]:
+        """Return a finding if the ranges of two lidars differ by a larger share than their sensor files allow, and one
+        if their beams pass the spin axes at distances that these files do not have."""
+        if self.coarse_covariance is not None:
+            return []
+        spreads = [self.unknowns.models[lidar].spread for lidar in pair]
+        allowed = float(np.hypot(*(spread.range_scale for spread in spreads)))
+        differing = findings.differing_ranges(*self._differing(pair, RANGE_SCALE), allowed)
+        if not any(any(spread.optical_centre) for spread in spreads):
+            differing += findings.lateral_offsets(*self._differing(pair, CENTRE.start + 1))
+        return differing
 
     def impossible_units(self) -> list[Finding]:
         """Return the errors that no lidar of its kind has, motions in every scan of no robot that stands, and ranges
@@ -348,7 +358,7 @@ def checked(evidence: Evidence, intake: FrameIntake, settings: AlignmentSettings
         refusals = refusals or each(
             lambda n, pair: findings.overlap_refusals(agreement[n][pair], blocks[n].used_between(pair)), pairs
         )
-    ranges = each(lambda _, pair: evidence.differing_ranges(pair), pairs, in_places=False)
+    differing = each(lambda _, pair: evidence.differing_units(pair), pairs, in_places=False)
     undetermined = each(lambda _, pair: unobserved(directions[pair]), against_first, in_places=False)
     of_units = findings.unit_warnings(numbers, evidence.sensors, names)
     leaning = findings.leaning(evidence.leaning, names)
@@ -358,7 +368,7 @@ def checked(evidence: Evidence, intake: FrameIntake, settings: AlignmentSettings
         # Unknown range scales, errors beyond the sensor files, and surfaces that contradict the rest leave the lidars'
         # poses undetermined.
         why = leaning + [finding for finding in of_units if finding.code == "beyond_sensor_file"]
-        refusals = ranges + why + undetermined if undetermined else each(
+        refusals = differing + why + undetermined if undetermined else each(
             lambda _, pair: findings.little_support(blocks, covariance, settings, pair[1]), against_first, False
         )  # fmt: skip
         refusals += findings.large_residuals(scale, evidence.rmse)
@@ -376,7 +386,7 @@ def checked(evidence: Evidence, intake: FrameIntake, settings: AlignmentSettings
     far += each(lambda _, pair: narrow[pair][0], pairs, in_places=False)
     near = each(lambda _, pair: described[pair][1], against_first, in_places=False)
     near += each(lambda _, pair: narrow[pair][1], pairs, in_places=False)
-    near = ([] if refusals else near) + ranges
+    near = ([] if refusals else near) + differing
     if {finding.code for finding in refusals} <= set(OF_ALL_PLACES):  # another place would not cure exchanged topics
         refusals = [finding for finding in far if finding.code == "swapped"] or refusals
     refusals = refusals or far or each(lambda n, pair: evidence.opinions[n][pair], pairs)
