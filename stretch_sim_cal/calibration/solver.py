@@ -500,7 +500,12 @@ class Solver:
                 trials, odds = [SAME_DRIVER * independent + 1.0 - SAME_DRIVER, independent], ODDS_OF_DRIVERS
             elif kind in SHARES_OF_SCANS and self.learns_scans:
                 shares, odds = SHARES_OF_SCANS[kind]
-                trials = [share**2 * np.eye(len(group)) for share in shares]
+                each = np.eye(len(group))
+                if kind == "lateral_offset":
+                    # What lidars have in common hardly shows: from where one of them is, all seem to be turned alike.
+                    trials = [shares[0] ** 2 * each + share**2 * (each - 1.0 / len(group)) for share in shares]
+                else:
+                    trials = [share**2 * each for share in shares]
             else:
                 continue
             self._average(key, trials, evidence, widths[columns], odds)
