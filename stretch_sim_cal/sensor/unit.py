@@ -204,9 +204,10 @@ class ErrorModel:
         shapes -= shapes.mean(axis=0)  # the mean of all channels' azimuths is part of the unit's pose
         order = one[:, self.of_kind("channel_azimuth")] @ shapes / np.maximum(np.sqrt((shapes**2).mean(axis=0)), 1e-9)
         uncertain = self.spread.channel_azimuth > 0
+        lateral = uncertain and self.spread.optical_centre[1] < LATERAL_OFFSET_DEVIATION  # else that allows for it
         return {
             "firing_order": FIRING_ORDER_DEVIATION * order[:, order.any(axis=0) & uncertain],
-            "lateral_offset": LATERAL_OFFSET_DEVIATION * one[:, CENTRE] @ aside[:, : int(uncertain)],
+            "lateral_offset": LATERAL_OFFSET_DEVIATION * one[:, CENTRE] @ aside[:, : int(lateral)],
             "scan_motion": one[:, self.of_scan_motion] * SCAN_MOTION_DEVIATIONS,
             "wander": one[:, self.of_wander] * wander,
         }
