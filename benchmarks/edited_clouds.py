@@ -94,3 +94,10 @@ def sector(cloud: np.ndarray, centre: float, width: float) -> np.ndarray:
 def away_from(cloud: np.ndarray, azimuth: float) -> np.ndarray:
     """Return how far (N,) in rad the returns' azimuths are from one, to either side."""
     return np.abs((azimuths_of(cloud) - azimuth + np.pi) % (2.0 * np.pi) - np.pi)
+
+
+def through_window(cloud: np.ndarray, middle: float, half: float) -> np.ndarray:
+    """Return the shares (N,) that returns have of the error of a window that is largest at the azimuth of its middle
+    and ends `half` (rad) beside it."""
+    across = away_from(cloud, middle) / half
+    return np.where(across < 1.0, np.cos(np.pi / 2.0 * across) ** 2, 0.0)

@@ -11,7 +11,6 @@ from edited_clouds import (
     FRAMES,
     Case,
     aimed,
-    away_from,
     azimuths_of,
     elevations_of,
     one_side,
@@ -21,6 +20,7 @@ from edited_clouds import (
     sector,
     shares_of_scan,
     some_sides,
+    through_window,
     transformed,
     turned,
 )
@@ -692,9 +692,7 @@ def uneven_cover(random: Random, clouds: Clouds) -> Edited:
     by, middle = random.uniform(0.001, 0.006), random.uniform(-np.pi, np.pi)
     half = np.radians(random.uniform(20.0, 60.0))
     for cloud, _ in clouds:
-        across = away_from(cloud, middle) / half
-        longer = np.where(across < 1.0, by * np.cos(np.pi / 2.0 * across) ** 2, 0.0)
-        yield scaled(cloud, 1.0 + longer / ranges_of(cloud))
+        yield scaled(cloud, 1.0 + by * through_window(cloud, middle, half) / ranges_of(cloud))
 
 
 @of_clouds("ranges that err in waves of 0.2 to 3 m")
@@ -727,8 +725,7 @@ def bent_window(random: Random, clouds: Clouds) -> Edited:
     by, middle = np.radians(0.3 * 10.0 ** -random.uniform()) * random.choice((-1, 1)), random.uniform(-np.pi, np.pi)
     half, upwards = np.radians(random.uniform(20.0, 60.0)), random.uniform() < 0.5
     for cloud, _ in clouds:
-        across = away_from(cloud, middle) / half
-        bent = np.where(across < 1.0, by * np.cos(np.pi / 2.0 * across) ** 2, 0.0)
+        bent = by * through_window(cloud, middle, half)
         yield aimed(cloud, elevations_of(cloud) + bent) if upwards else turned(cloud, bent)
 
 
