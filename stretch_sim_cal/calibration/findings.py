@@ -94,8 +94,8 @@ def unit_warnings(numbers: Mapping[str, float], sensors: Sensors, names: Sequenc
     findings = [] if sensors is None else _uncorrected(numbers, names)
     findings += [
         Finding(
-            "scan_motion", f"{motion.sentence}, as if deskewed by a motion that was none, or with a rotor whose angles "
-            "grow too fast; the result allows for it", "record clouds that are not deskewed",
+            "scan_motion", f"{motion.sentence}: deskewed at rest, or rotor angles that grow too fast; the result "
+            "allows for it", "record clouds that are not deskewed",
         )
         for motion in _scan_motions(numbers, names) if np.any(motion.sizes > SCAN_MOTION_SHOWN)
     ]  # fmt: skip
@@ -138,8 +138,8 @@ def noisy_ranges(noise: np.ndarray, sensors: Sensors, names: Sequence[str]) -> l
         Finding(
             "noisy_ranges",
             f"the {name} lidar's ranges scatter by {1e3 * sigma:.0f} mm, {sigma / sensor.range_noise:.0f} times the "
-            f"noise of sensor file {sensor.name}: it sees several surfaces in one direction, and the result may be "
-            "less exact than it says", remedy,
+            f"noise of sensor file {sensor.name}: several surfaces in one direction; the true error may exceed the "
+            "uncertainty", remedy,
         ) for name, sensor, sigma in zip(names, by_lidar(sensors, len(names)), noise, strict=True)
         if sensor is not None and sensor.range_noise > 0 and sigma > NOISY * max(sensor.range_noise, LEAST_NOISE)
     ]  # fmt: skip
@@ -217,9 +217,9 @@ def impossible_scan_motions(motions: np.ndarray, covariance: np.ndarray, names: 
     return [
         Finding(
             "impossible_scan_motion",
-            f"{apart.sentence} against the {names[other]} lidar's: more than those of a robot that stands, so another "
-            "fault may be its cause", "check both lidars' ranges and angles (a sector behind glass or a cover), and "
-            "record clouds that are not deskewed of a robot at rest",
+            f"{apart.sentence} against the {names[other]} lidar's, too much for a robot at rest: another fault may be "
+            "the cause", "check both lidars' ranges and angles (glass or a cover in front of a sector), and record "
+            "clouds of a robot at rest that are not deskewed",
         )
         for other, own in itertools.combinations(range(len(names)), 2)
         if np.any((apart := beside(other, own)).sizes > SCAN_MOTION_IMPOSSIBLE)
@@ -232,11 +232,10 @@ def impossible_wander(values: Sequence[np.ndarray], roots: Sequence[np.ndarray],
     return [
         Finding(
             "impossible_wander",
-            f"the {name} lidar's ranges seem to vary over azimuth by {1e3 * np.linalg.norm(own):.1f} mm "
-            f"({1e3 * np.linalg.norm(root):.1f} mm would be much), and the result depends on it: another fault may be "
-            "its cause",
-            "check whether a wall, a curtain or a pane stood elsewhere for one lidar, and whether it looks through "
-            "glass or a cover",
+            f"the {name} lidar's ranges vary over azimuth by {1e3 * np.linalg.norm(own):.1f} mm "
+            f"({1e3 * np.linalg.norm(root):.1f} mm would be much): another fault may be the cause, and the result "
+            "depends on it",
+            "check for glass or a cover in front of it, and for a wall or curtain that moved between the lidars' scans",
         )
         for name, own, root in zip(names, values, roots, strict=True)
         if np.linalg.norm(own / root) > WANDER_IMPOSSIBLE
@@ -262,9 +261,9 @@ def impossible_units(
             (lidar, scalar): Finding(
                 "impossible_unit",
                 f"the {name} lidar's {scalar} of {error_in_units(scalar, value, deviation)} is "
-                f"{abs(value) / known:.0f} standard deviations of sensor file {sensor.name}: no lidar of this kind has "
-                "such errors, so another fault must be their cause",
-                "check both lidars' ranges and angles (a sector behind glass or a cover, a driver that "
+                f"{abs(value) / known:.0f} standard deviations of sensor file {sensor.name}: another fault must be the "
+                "cause",
+                "check both lidars' ranges and angles (glass or a cover in front of a sector, a driver that "
                 "corrects its clouds), or give the right sensor",
             )
             for scalar, (times, value, deviation, known) in beyond.items() if times > least
@@ -283,10 +282,9 @@ def _uncorrected(numbers: Mapping[str, float], names: Sequence[str]) -> list[Fin
     if len(set(omitted.values())) == 1:
         count = "both" if len(names) == len(SIDES) else "all"
         drivers = {f"the drivers of {count} lidars do": omitted[names[0]]}
-    valid = "the calibration is valid only for clouds with the same correction"
-    remedy = f"enable the correction and calibrate again: {valid}"
+    remedy = "enable the correction and calibrate again; this calibration is valid only for such clouds"
     return [
-        Finding("driver_uncorrected", f"{driver} not correct {corrections} of the sensor's table", remedy)
+        Finding("driver_uncorrected", f"{driver} not correct {corrections}", remedy)
         for driver, corrections in drivers.items() if corrections
     ]  # fmt: skip
 
@@ -307,7 +305,7 @@ def lateral_offsets(difference: float, deviation: float) -> list[Finding]:
     return when(
         abs(difference) - 3.0 * deviation > BESIDE_AXIS,
         "driver_uncorrected",
-        f"the beams of the two lidars pass their spin axes at distances that differ by {1e3 * abs(difference):.1f} +- "
+        f"the lateral offsets of the two lidars' beams differ by {1e3 * abs(difference):.1f} +- "
         f"{1e3 * deviation:.1f} mm, which their sensor files do not have; the result allows for it",
         "enable the correction of the lidar's model in its driver, or give the right sensor",
     )
@@ -352,8 +350,8 @@ def narrow_overlap(
     if overlap >= NARROW_OVERLAP:
         return [], []
     sentence = (
-        f"only {100.0 * overlap:.0f} % of the two views overlap: an error of one lidar in that part of its view, "
-        "beyond what its sensor file allows, cannot be distinguished from its pose"
+        f"only {100.0 * overlap:.0f} % of the two views overlap: a lidar's error there, beyond its sensor file, cannot "
+        "be distinguished from its pose"
     )
     if beyond:
         remedy = "calibrate by driving, or give a unit file of the lidar, or the sensor file of its kind"
@@ -413,8 +411,8 @@ def wrong_minimum(views: Consistency, near: bool = False, closely: Consistency |
         not credible(views, near) and not hardly_meet and not _scene_changed(views, closely), "contradicting_views",
         f"the two views do not fit together: {int(100.0 * views.agree)} % of the points visible to both agree "
         f"(at least {100.0 * CREDIBLE_AGREE:.0f} %), {100.0 * views.contradict:.1f} % are in space that the other "
-        f"lidar saw as free (at most {100.0 * contradict:.0f} %): the initial guess is wrong, or something moved "
-        "between the lidars' scans", "check the description's poses and which lidar is left",
+        f"lidar saw as free (at most {100.0 * contradict:.0f} %)",
+        "check the description's poses, which lidar is left, and that nothing moved",
     )  # fmt: skip
 
 
@@ -429,7 +427,7 @@ def _scene_changed(views: Consistency, closely: Consistency | None) -> bool:
 def changed_scene(views: Consistency) -> list[Finding]:
     """Return a warning if more of two views contradicts than the right transform of a still scene leaves."""
     share = f"{100.0 * views.contradict:.0f} % of the points are in space that the other lidar saw as free"
-    sentence = f"{share}: something moved between the lidars' scans; what does not fit was left out"
+    sentence = f"something moved between the lidars' scans: {share}; what does not fit was left out"
     return when(views.contradict > CREDIBLE_CONTRADICT, "changed_scene", sentence, "repeat when nothing moves")
 
 
@@ -459,7 +457,7 @@ def movement(motion: Motion, disturbed: float, used: float) -> list[Finding]:
 def single_scan(frames: int, places: int) -> list[Finding]:
     """Return a warning if all `frames` are the only ones of their places: scans taken at different times of a robot
     that drives, or in traffic, fit together as well as those of a still one."""
-    sentence = "one scan of each lidar does not show whether the robot, or anything around it, moved between them"
+    sentence = "one scan of each lidar does not show whether the robot or its surroundings moved"
     return when(frames <= places, "single_scan", sentence, "give two or more scans")
 
 
@@ -471,11 +469,10 @@ def dissenting(block: RoomBlock, lidar: int = 1) -> list[Finding]:
         return []
     gaps = np.abs(block.gaps.values[block.weights == 0])
     sentence = (
-        f"{count:.0f} surfaces that both lidars see remain {1000.0 * np.median(gaps):.0f} mm apart (median) while "
-        f"the others fit: {100.0 * shares.max():.0f} % of the information in one direction (at most "
-        f"{100.0 * MAX_DISSENT:.0f} %)"
+        f"{count:.0f} surfaces that both lidars see remain {1000.0 * np.median(gaps):.0f} mm apart (median): "
+        f"{100.0 * shares.max():.0f} % of the information in one direction (at most {100.0 * MAX_DISSENT:.0f} %)"
     )
-    remedy = "something moved between the lidars' scans, or one lidar sees part of the scene through glass or a cover"
+    remedy = "check that nothing moved between the lidars' scans, and that no lidar looks through glass or a cover"
     return [Finding("dissenting_surfaces", sentence, remedy)]
 
 
@@ -490,8 +487,8 @@ def leaning(surfaces: Sequence[Leaning], names: Sequence[str] = SIDES) -> list[F
     return [
         Finding(
             "one_surface",
-            f"the flat surface {distance:.1f} m from the {names[0]} lidar, in its direction ({way}), contradicts the "
-            f"rest: without it the result differs by {1e3 * by[0]:.1f} mm and {np.degrees(by[1]):.3f} deg, which the "
+            f"the flat surface {distance:.1f} m from the {names[0]} lidar in direction ({way}) contradicts the rest: "
+            f"without it the result differs by {1e3 * by[0]:.1f} mm and {np.degrees(by[1]):.3f} deg, which the "
             "uncertainty includes",
             "check that it stood still, and that no lidar sees it through glass or a curtain, or in a mirror",
         )
@@ -504,8 +501,8 @@ def another_opinion(opinion: SecondOpinion, covariance: np.ndarray) -> list[Find
     return when(
         not opinion.chi_square(covariance) <= BEYOND_CHANCE,
         "second_opinion",
-        f"registration of all common points gives a transform {1000.0 * distance:.1f} mm and "
-        f"{np.degrees(angle):.3f} deg from that of the flat surfaces, more than both uncertainties allow",
+        f"two estimates differ by {1000.0 * distance:.1f} mm and {np.degrees(angle):.3f} deg, more than their "
+        "uncertainties allow: by the flat surfaces, and by registration of all common points",
         "check both lidars' clouds (range scale, angles, a cover), or move the robot to where surfaces "
         "face more directions",
     )

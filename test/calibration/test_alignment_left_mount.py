@@ -86,4 +86,4 @@ def test_the_joints_of_a_recording_are_used(tmp_path, capsys):
             write_scans(writer, simulator, tick)
     options = ("--only", "alignment", "--out", f"{folder}.yaml", "--sensor", "jt128_sparse")
     assert main(["calibrate", str(folder), *options]) == 0
-    assert "show the left lidar" in capsys.readouterr().err
+    assert "its described pose" in capsys.readouterr().err

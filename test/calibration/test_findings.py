@@ -322,7 +322,7 @@ def test_ranges_that_wander_as_no_lidars_do_are_named():
     roots = [np.full(10, 0.0004)] * 2
     values = [np.zeros(10), np.full(10, 0.0004)]
     found = findings.impossible_wander(values, roots, SIDES)
-    assert codes(found) == ["impossible_wander"] and "the right lidar's ranges seem to vary" in found[0]
+    assert codes(found) == ["impossible_wander"] and "the right lidar's" in found[0]
     assert findings.impossible_wander([each / 2.0 for each in values], roots, SIDES) == []
 
 
@@ -334,7 +334,7 @@ def test_the_surface_without_which_the_poses_differ_most_is_named():
     ]
     (found,) = findings.leaning(surfaces, SIDES)
     assert found.code == "one_surface" and found.remedy
-    assert "4.0 m from the left lidar, in its direction (1.0, 0.0, 0.0)" in found and "12.0 mm and 0.200 deg" in found
+    assert all(figure in found for figure in ("4.0 m", "left lidar", "(1.0, 0.0, 0.0)", "12.0 mm and 0.200 deg"))
     assert findings.leaning([], SIDES) == []
 
 

@@ -410,11 +410,9 @@ def _motion(registration: seen.BodyRegistration | None) -> tuple[np.ndarray, lis
     if reach <= max(0.001, 3 * standard_error):  # m: a smaller motion of the model is not applied
         return np.eye(4), []
     off = f"{1e3 * reach:.1f} mm and {np.degrees(rotation_angle(seen_from_model)):.2f} deg"
-    cause = (
-        "the left lidar's mount is off, or the floor calibration; the shape is fitted where the returns show the robot"
-    )
-    message = f"the returns show the robot displaced by up to {off} from where its description has it: {cause}"
-    return seen_from_model, [message]
+    fault = f"the returns show the robot up to {off} off its description"
+    cause = "the left lidar's mount or the floor calibration is off; the shape is fitted where the returns are"
+    return seen_from_model, [f"{fault}: {cause}"]
 
 
 def _misplaced(

@@ -88,7 +88,7 @@ def mount_refusals(
         refusals += when(
             distance > mounts.FARTHEST or angle > mounts.FARTHEST_ANGLE, "far_from_description",
             f"{lidar} lidar: estimated {1e3 * distance:.0f} mm and {np.degrees(angle):.1f} deg from its described "
-            "pose, beyond the range of this method; check for swapped lidars or another robot's description",
+            "pose, beyond the range of this method", "check for swapped lidars or another robot's description",
         )  # fmt: skip
     return refusals
 
@@ -117,9 +117,9 @@ def left_off(result: mounts.MountsResult, described: np.ndarray) -> list[Finding
     position, orientation = result.total_deviations_of("left")
     return when(
         beyond_chance and (distance >= WORTH_DISTANCE or angle >= WORTH_ANGLE), "left_lidar_off",
-        f"the robot's own returns show the left lidar {1e3 * distance:.0f} mm and {np.rad2deg(angle):.1f} deg from "
-        f"its described pose (standard deviation {1e3 * position:.0f} mm, {np.rad2deg(orientation):.1f} deg); floor "
-        "and body shape are off by as much", "run ros_calibrate_lidar_mounts",
+        f"the left lidar is {1e3 * distance:.0f} mm and {np.rad2deg(angle):.1f} deg from its described pose "
+        f"(standard deviation {1e3 * position:.0f} mm, {np.rad2deg(orientation):.1f} deg); floor and body shape are "
+        "off by as much", "run ros_calibrate_lidar_mounts",
     )  # fmt: skip
 
 
