@@ -60,7 +60,7 @@ def only_with(args: Any, names: Iterable[str], reader: str) -> None:
     """Raise `InputError` for a given option, of those `names`, that only a command with `reader` reads; `args` are what
     a `Parser` made of the command line."""
     for name in names:
-        if getattr(args, name) != args.defaults[name]:
+        if name in args.given:
             raise InputError(f"--{name.replace('_', '-')} applies to {reader} only")
 
 
@@ -83,14 +83,18 @@ class Parser(argparse.ArgumentParser):
 
     def parse_known_args(self, args=None, namespace=None):
         """Parse as `parse_args` does: unknown arguments are this parser's errors, not those of the one above it. The
-        result has the `defaults` of all options by name."""
-        self._given = sys.argv[1:] if args is None else list(args)
+        result has the names of the arguments that were `given`, also of those that equal their defaults."""
+        self._given, self._taken = sys.argv[1:] if args is None else list(args), set()
         parsed, unknown = super().parse_known_args(self._given, namespace)
         if unknown:
             self.error(f"unexpected argument{'s' * (len(unknown) > 1)}: {' '.join(unknown)}")
-        own = {action.dest: action.default for action in self._actions}
-        parsed.defaults = own | getattr(parsed, "defaults", {})  # those of a sub-command
+        parsed.given = self._taken | getattr(parsed, "given", set())  # those of a sub-command
         return parsed, unknown
+
+    def _get_values(self, action, arg_strings):
+        if action.option_strings or arg_strings:  # argparse asks for positionals without a value, too
+            self._taken.add(action.dest)
+        return super()._get_values(action, arg_strings)
 
     def error(self, message: str) -> NoReturn:
         if (option := self._unknown_option()) is not None:

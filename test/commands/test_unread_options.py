@@ -54,6 +54,7 @@ def folder(tmp_path, monkeypatch):
         ("check cal.yaml none.yaml", "none.yaml"),
         ("check cal.yaml cal.yaml --tolerance-mm -1", "--tolerance-mm: -1.0 must be greater"),
         ("check cal.yaml --tolerance-mm 5", "--tolerance-mm applies to two files"),
+        ("check cal.yaml --tolerance-mm 1", "--tolerance-mm applies to two files"),  # its default
         ("export none.yaml --as urdf", "none.yaml"),
         ("export cal.yaml --as urdf --record", "--record"),
         ("export --as urdf --rollback", "--rollback"),
