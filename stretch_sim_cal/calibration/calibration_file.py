@@ -30,6 +30,7 @@ COVARIANCE_WITH_RIGHT = "covariance_with_right"  # of such an entry: between its
 FOOTPRINT = "floor_to_base_link_transform"  # despite its name it maps base_link into base_footprint
 FOOTPRINT_ALIAS = "base_link_to_base_footprint_transform"  # the same under the name some versions write
 FLOOR = "floor_model_params"
+FLOORS = (FOOTPRINT, FOOTPRINT_ALIAS, FLOOR)  # the entries of one floor
 ARRAY = "array"  # the method of lidars that were aligned in one estimate
 ONE_LIDAR = "one_lidar"  # the method of an alignment of a robot that has one
 
@@ -122,6 +123,11 @@ class CalibrationFile:
         """The transforms of the lidars beyond two."""
         return {name: pose for name, pose in self.to_left.items() if name != "right"}
 
+    @property
+    def floor_key(self) -> str:
+        """The key of the entry with the floor's covariance and origin: the first of `FLOORS` that the file has."""
+        return next((key for key in FLOORS if key in self.entries), FLOOR)
+
     def lidars_at(self, left: np.ndarray) -> dict[str, np.ndarray]:
         """Return the poses (4, 4) of all lidars by name, with the left one at `left` (4, 4)."""
         return {"left": left} | {name: left @ pose for name, pose in self.to_left.items()}
@@ -163,7 +169,7 @@ class CalibrationFile:
         to_left = {key.removesuffix(TO_LEFT): transform_of(data, key, path) for key in lidars}
         footprint = footprint_of(data, path, contradictions)
         plane, footprint = floor_of(data, footprint, path, contradictions)
-        known = (key for key in (*lidars, FOOTPRINT, FOOTPRINT_ALIAS, FLOOR) if key in data)
+        known = (key for key in (*lidars, *FLOORS) if key in data)
         entries = {key: entry_of(data[key], key, path) for key in known}
         for key in entries if VERSION_KEY in data else ():
             # Entries of the published tool have no covariance, and those written by hand may end with their data.

@@ -11,9 +11,7 @@ from stretch_sim_cal.calibration.calibration_file import (
     AGREEMENT_M,
     AGREEMENT_RAD,
     DIGEST,
-    FLOOR,
-    FOOTPRINT,
-    FOOTPRINT_ALIAS,
+    FLOORS,
     LEFT_POSE,
     RIGHT_TO_LEFT,
     TO_LEFT,
@@ -23,7 +21,7 @@ from stretch_sim_cal.calibration.calibration_file import (
 )
 from stretch_sim_cal.calibration.drive_results import DIFFERS, stored_wheels, transform_to_left
 from stretch_sim_cal.calibration.findings import model_findings
-from stretch_sim_cal.calibration.mounts.file import ENTRIES, MOUNTS, each_mount, seen_from, stored_mounts
+from stretch_sim_cal.calibration.mounts.file import MOUNTS, each_mount, seen_from, stored_mounts
 from stretch_sim_cal.calibration.mounts.result import FARTHEST, FARTHEST_ANGLE, at_lidar
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.planes import UP, floor_between, floor_error, floor_of_footprint
@@ -34,7 +32,7 @@ FAR_HEIGHT, FAR_TILT = 0.05, float(np.deg2rad(5.0))
 CERTAIN_TRANSLATION, CERTAIN_ROTATION = 0.001, float(np.deg2rad(0.02))
 OLD = datetime.timedelta(days=365)
 # The entries that are read; others are kept as they are, and those so similar to one are reported.
-READ, MISSPELLED = (RIGHT_TO_LEFT, FOOTPRINT, FOOTPRINT_ALIAS, FLOOR, MOUNTS, WHEELS), 0.9
+READ, MISSPELLED = (RIGHT_TO_LEFT, *FLOORS, MOUNTS, WHEELS), 0.9
 
 
 @dataclass(frozen=True)
@@ -112,7 +110,7 @@ def inconsistencies(calibration: CalibrationFile, described: Described | None = 
         far = error(nominal, pose)
         if far[0] > FARTHEST or far[1] > FARTHEST_ANGLE:
             sentences.append(f"{MOUNTS}: the {name} lidar is {_apart(far)} from its described pose")
-    floor = next((key for key in ENTRIES if LEFT_POSE in calibration.data.get(key, {})), None)
+    floor = next((key for key in FLOORS if LEFT_POSE in calibration.data.get(key, {})), None)
     if floor is not None and placed:
         off = error(placed["left"], seen_from(calibration, placed["left"]))
         if off[0] > AGREEMENT_M or off[1] > AGREEMENT_RAD:
@@ -165,7 +163,7 @@ def concerns(
             sentences.append(f"{key}: belongs to robot {entry.robot_id}, this one is {robot_id}")
     entries = calibration.entries
     alignment = entries.get(RIGHT_TO_LEFT)
-    floor = entries.get(FOOTPRINT) or entries.get(FOOTPRINT_ALIAS) or entries.get(FLOOR)
+    floor = entries.get(calibration.floor_key)
     if alignment and floor and alignment.timestamp and floor.timestamp and _age(alignment, now) < _age(floor, now):
         sentences.append("the floor is older than the alignment; run the floor calibration again")
     parts = {"the alignment": alignment, "the floor": floor}
@@ -209,8 +207,7 @@ def changes(old: CalibrationFile, new: CalibrationFile) -> list[Change]:
         parts.append(_pose_change(what, old.to_left[name], new.to_left[name], known))
     if old.floor_plane is not None and new.floor_plane is not None:
         planes = [file.floor_plane.facing(UP) for file in (old, new)]
-        entries = [file.entries.get(FOOTPRINT) or file.entries.get(FLOOR, Entry()) for file in (old, new)]
-        covariances = [entry.covariance for entry in entries]
+        covariances = [_covariance(file, file.floor_key) for file in (old, new)]
         comparable = (mounts[0] is None) == (mounts[1] is None)
         sigmas = sigmas_of(floor_between(*planes), covariances) if comparable else None
         parts.append(Change("floor", *floor_error(*planes), *_deviations(covariances), sigmas))

@@ -13,7 +13,7 @@ from stretch_sim_cal.calibration.drive_problem import OFF_PLANE
 from stretch_sim_cal.calibration.driving import DrivenResult
 from stretch_sim_cal.calibration.finding import Finding, when
 from stretch_sim_cal.calibration.lidars import with_lidars
-from stretch_sim_cal.calibration.mounts.file import ENTRIES, every_mount, stored_mounts, with_floor
+from stretch_sim_cal.calibration.mounts.file import every_mount, stored_mounts, with_floor
 from stretch_sim_cal.calibration.observations import by_poses
 from stretch_sim_cal.calibration.pipeline import Stage, alignment_stage, floor_stage
 from stretch_sim_cal.calibration.results import FloorResult
@@ -116,7 +116,7 @@ def agreements(file: CalibrationFile) -> list[Agreement]:
     the direction of driving, by REP 105. The mounts' errors shift and turn the lidar in the plane. The file's floor is
     relative to the left lidar and moves with it, so z, roll and pitch have the uncertainty of the clouds."""
     mounts, wheels = stored_mounts(file), stored_wheels(file)
-    key = next((key for key in ENTRIES if key in file.entries), None)
+    key = file.floor_key
     if mounts is None or wheels is None or file.floor_plane is None or file.entries[key].covariance is None:
         return []
     poses, covariance = every_mount(file, mounts)

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from stretch_sim_cal.calibration.calibration_file import FLOOR, SEEN_COVARIANCE, TO_LEFT, CalibrationFile
+from stretch_sim_cal.calibration.calibration_file import SEEN_COVARIANCE, TO_LEFT, CalibrationFile
 from stretch_sim_cal.calibration.checks import deviations
 from stretch_sim_cal.calibration.finding import coded
 from stretch_sim_cal.calibration.lidars import DescribedLidar
@@ -141,7 +141,7 @@ def verify(
         parts.append((f"{which}, translation", f"{which}, rotation", apart, f"{name}{TO_LEFT}", aligned.covariance))
     if now.floor is not None:
         apart = floor_error(now.file.floor_plane, now.floor.plane)
-        parts.append(("floor, height", "floor, tilt", apart, FLOOR, now.floor.covariance))
+        parts.append(("floor, height", "floor, tilt", apart, now.file.floor_key, now.floor.covariance))
     for of_length, of_angle, (distance, turned), key, fresh in parts:
         length, angle = deviations(_covariance(now, key, fresh))
         drifts.append(Drift(of_length, distance, length, tolerances.length, False))

@@ -93,12 +93,10 @@ def _contents(calibration: CalibrationFile, model: checks.Described, now: dateti
         contents["further_lidars"] = transforms
     if calibration.floor_plane is not None:
         normal, offset = calibration.floor_plane.normal, calibration.floor_plane.offset
-        named = (keys.FOOTPRINT, keys.FOOTPRINT_ALIAS, keys.FLOOR)
-        entry = next((calibration.entries[key] for key in named if key in calibration.entries), None)
         contents["floor"] = {
             "base_link_height_m": float(offset),
             "tilt_deg": {"about_x": float(np.degrees(-normal[1])), "about_y": float(np.degrees(normal[0]))},
-            **_source(entry, now),
+            **_source(calibration.entries.get(calibration.floor_key), now),
         }
         if model.footprint_from_base is not None:
             far = floor_error(floor_of_footprint(model.footprint_from_base), calibration.floor_plane)

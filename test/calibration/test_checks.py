@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from stretch_sim_cal.calibration.calibration_file import FOOTPRINT, RIGHT_TO_LEFT, CalibrationFile, Entry
+from stretch_sim_cal.calibration.calibration_file import FLOORS, FOOTPRINT, RIGHT_TO_LEFT, CalibrationFile, Entry
 from stretch_sim_cal.calibration.checks import Change, Described, changes, compare, concerns, deviations, problems
 from stretch_sim_cal.calibration.mounts.file import MOUNTS
 from stretch_sim_cal.geometry.planes import Plane, footprint_from_base
@@ -127,6 +127,8 @@ def test_a_change_is_given_in_sigmas_of_both_calibrations():
     assert floor.distance == pytest.approx(1e-3, rel=1e-3) and floor.angle == pytest.approx(1e-3, rel=1e-3)
     assert floor.before == floor.after == pytest.approx((1e-4, 1e-4))
     assert floor.sigmas == pytest.approx(10.0 / np.sqrt(3.0), rel=1e-3)  # 10 and 10, over the square root of 2 times 3
+    by_alias = [file(entries={key: Entry(covariance=SURE[2:5, 2:5])}, right_to_left=None) for key in FLOORS]
+    assert [changes(each, after)[0].sigmas for each in by_alias] == pytest.approx([floor.sigmas] * 3)
     unlike = np.diag([1e-4, 2e-4, 3e-4, 6e-4, 5e-4, 4e-4]) ** 2
     assert changes(file(covariance=unlike), file())[0].before == pytest.approx((3e-4, 6e-4))
     without = changes(file(covariance=None), file())[0]

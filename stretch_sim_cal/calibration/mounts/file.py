@@ -11,6 +11,7 @@ from scipy.linalg import block_diag
 
 from stretch_sim_cal.calibration.calibration_file import (
     FLOOR,
+    FLOORS,
     FOOTPRINT,
     FOOTPRINT_ALIAS,
     LEFT_POSE,
@@ -31,13 +32,11 @@ from stretch_sim_cal.errors import InputError, Refused
 from stretch_sim_cal.geometry.planes import UP, Plane, footprint_from_base, incremented
 from stretch_sim_cal.geometry.transforms import SIDES, adjoint, check_rigid, error, exp, inverse, log
 
-ENTRIES = (FOOTPRINT, FOOTPRINT_ALIAS, FLOOR)
-
 
 def seen_from(file: CalibrationFile, described_left: np.ndarray) -> np.ndarray:
     """Return the left lidar's pose, base_link_from_left (4, 4), by which the file's floor was estimated: the described
     one, unless an entry has another. Raises `InputError` if that is not a pose."""
-    for key in ENTRIES:
+    for key in FLOORS:
         if LEFT_POSE in file.data.get(key, {}):
             return check_rigid(file.data[key][LEFT_POSE], f"{file.path or 'calibration'}: {key}: {LEFT_POSE}")
     return described_left
@@ -81,7 +80,7 @@ def with_uncertain_left(file: CalibrationFile, covariance: np.ndarray) -> Calibr
     change, entries = np.zeros((3, 6)), {}
     change[0, :3] = -file.floor_plane.facing(UP).normal
     change[1, 3] = change[2, 4] = 1.0
-    for key in ENTRIES:
+    for key in FLOORS:
         known = file.entries.get(key)
         if known is None or known.covariance is None:
             continue
