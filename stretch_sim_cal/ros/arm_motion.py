@@ -9,19 +9,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from stretch_sim_cal.collection.plan import Pose, describe
-from stretch_sim_cal.errors import InputError, Refused, RunFailure
+from stretch_sim_cal.errors import Refused, RunFailure
 from stretch_sim_cal.recording.joint_states import still_within
 from stretch_sim_cal.recording.pairing import stamp_of
 from stretch_sim_cal.robot.model import RobotModel
 from stretch_sim_cal.robot.profile import RobotProfile
+from stretch_sim_cal.ros.permission import SoleUse
 from stretch_sim_cal.ros.subscription import JointListener
 from stretch_sim_cal.ros.watchdog import Patience
 
 ARRIVED_WITHIN = (0.005, 0.03)  # of its target: a joint that moves in m, and any other (rad)
 PATIENCE = 5.0  # s beyond what a move needs at its speed, before the joint counts as stuck
-# s of wall time: for an answer of the driver, for its confirmation of a stop, and in which whoever moves the arm
-# answers that it does.
-ANSWER, STOPPING, ANSWERED = 30.0, 3.0, 5.0
+# s of wall time: for an answer of the driver, and for its confirmation of a stop.
+ANSWER, STOPPING = 30.0, 3.0
 REMEMBERED = 500  # messages, for clouds that were scanned a little earlier: 10 s at the robot's 50 Hz
 
 
@@ -90,8 +90,7 @@ class ArmMotion:
         self._action = FollowJointTrajectory
         self._client = ActionClient(context.node, FollowJointTrajectory, profile.trajectory)
         self._stop = context.node.create_client(Trigger, profile.stop)
-        self._in_use = f"{profile.trajectory}/in_use_by_calibration"
-        self._asked = context.node.create_client(Trigger, self._in_use)
+        self._use = SoleUse(context, "arm", profile.trajectory)
         self._sent: Any = None  # the answer, to come, to the goal that is under way
 
     def wait_for_driver(self) -> None:
@@ -109,7 +108,7 @@ class ArmMotion:
             raise RunFailure(
                 f"the action {action} was discovered only in part ({seen}); start this program again, or the driver"
             )
-        self._refuse_two()
+        self._use.refuse_second()
 
     @contextlib.contextmanager
     def stopping(self) -> Iterator[None]:
@@ -117,25 +116,12 @@ class ArmMotion:
         are held, from before a goal is sent until the driver has confirmed that the arm stopped: none can fall between
         a goal and the note that it was sent, nor, a second one, end the stopping. Raises `InputError` as
         `wait_for_driver` does, since another may have been started meanwhile."""
-        with self._context.signals_held():
-            self._refuse_two()
-            node = self._context.node
-            in_use = node.create_service(self._stop.srv_type, self._in_use, lambda _asked, answer: answer)
+        with self._context.signals_held(), self._use.held():
             try:
                 yield
             except BaseException:
                 self.stop()
                 raise
-            finally:
-                node.destroy_service(in_use)
-
-    def _refuse_two(self) -> None:
-        """Raise `InputError` if somebody answers that the arm is in use: one that was killed does not, though the
-        network remembers it for a while."""
-        if not self._context.discovers(self._asked.service_is_ready):
-            return
-        if self._context.answer(self._asked, self._asked.srv_type.Request(), ANSWERED) is not None:
-            raise InputError("another calibration is moving the arm; wait for it, or end it")
 
     def move(self, target: Pose) -> None:
         """Move to `target` and return when /joint_states says that the arm is there. Raises `Refused` if the driver

@@ -90,7 +90,7 @@ class BaseMotion:
 
     def wait_for_driver(self) -> None:
         """Find out what kind of twists the driver takes. Raises `RunFailure` if nobody takes any, `InputError` if both
-        kinds are taken, or if another calibration drives the robot already, on this machine or another."""
+        kinds are taken."""
         from geometry_msgs.msg import Twist, TwistStamped
 
         node, kinds = self._context.node, set()
@@ -105,7 +105,6 @@ class BaseMotion:
             raise RunFailure(f"{topic}: {there}; expected {' or '.join(TYPES)}; is the base's driver running?")
         if kinds.issuperset(TYPES):
             raise InputError(f"{topic}: is subscribed to as {' and as '.join(TYPES)}; one topic has one type")
-        self.refuse_two()
         if others := {info.node_name for info in node.get_publishers_info_by_topic(topic)}:
             self._context.log.warning(
                 f"{', '.join(sorted(others))} also publish {topic}; stop them, only one node may drive the robot"
@@ -114,17 +113,6 @@ class BaseMotion:
         self._publisher = node.create_publisher(TwistStamped if self._stamped else Twist, topic, 10)
         if not self._context.spin_until(self._publisher.get_subscription_count, DISCOVERED):
             raise RunFailure(f"{topic}: its subscriber does not connect; is the base's driver running?")
-
-    def refuse_two(self) -> None:
-        """Raise `InputError` if another node of this name publishes twists, as one may that was started meanwhile."""
-        node = self._context.node
-
-        def two() -> bool:
-            names = [info.node_name for info in node.get_publishers_info_by_topic(self._topic)]
-            return names.count(node.get_name()) > (self._publisher is not None)
-
-        if self._context.discovers(two):
-            raise InputError("another calibration is driving the robot; wait for it, or end it")
 
     @contextlib.contextmanager
     def stopping(self) -> Iterator[None]:

@@ -29,7 +29,7 @@ from stretch_sim_cal.ros.base_motion import BaseMotion, Odometer, Speeds
 from stretch_sim_cal.ros.captures import STALE
 from stretch_sim_cal.ros.lidar_clouds import LidarClouds, LiveRobot
 from stretch_sim_cal.ros.node_main import NodeContext
-from stretch_sim_cal.ros.permission import ask, check_driver
+from stretch_sim_cal.ros.permission import SoleUse, ask, check_driver
 from stretch_sim_cal.ros.watchdog import Patience
 
 BLIND_AFTER = 1.0  # s of silence of odometry or a lidar while the robot moves
@@ -110,13 +110,15 @@ def drive(
     topic = options.command_topic or base.command or base.stamped_command or ""
     motion = BaseMotion(context, driven.odometer, base, topic, speeds, robot.watchdog)
     motion.wait_for_driver()
+    use = SoleUse(context, "base", topic)
+    use.refuse_second()
     check_driver(context, robot.profile, base.modes, homed=False)
     ask(
         arguments, f"The robot is going to drive, and its body moves up to {plan.reach:.1f} m from its present place, "
         f"{plan.further:.1f} m if longer paths are needed. Is the floor around it clear, and the arm stowed?",
     )  # fmt: skip
-    motion.refuse_two()
-    ending = driven.follow(course, begin, motion, body, directory)
+    with use.held():
+        ending = driven.follow(course, begin, motion, body, directory)
     say(f"the drive ends after {_counted(ending, plan)} {ending.why}")
     say(f"the drive is recorded in {directory}")
     return plan, driven.results[-1]

@@ -1,7 +1,9 @@
-"""Whether the robot may move: its driver says so, and the user."""
+"""Whether the robot may move: its driver says so, the user, and that no other calibration moves it."""
 
+import contextlib
 import sys
-from collections.abc import Sequence
+import uuid
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from stretch_sim_cal.errors import InputError, Refused
@@ -23,6 +25,45 @@ def ask(arguments: Any, question: str) -> None:
     """Return when the user agrees, or agreed by `--yes`. Raises `Refused` if not."""
     if not arguments.yes and input(f"{question} [yes/no] ").strip().lower() not in ("y", "yes"):
         raise Refused("nothing was moved")
+
+
+class SoleUse:
+    """That one program of this package at most moves a part of the robot, on this machine or another. The one that does
+    says so by a latched message beside the driver's topic or action: the middleware delivers it also while the program
+    computes, and not for one that was killed."""
+
+    def __init__(self, context: NodeContext, part: str, driver: str):
+        from rclpy.qos import DurabilityPolicy, QoSProfile
+        from std_msgs.msg import String
+
+        self._context, self._part = context, part
+        self._own, self._heard, self._holds = String(data=uuid.uuid4().hex), set(), False
+        self._channel = String, f"{driver}/in_use_by_calibration"
+        self._quality = QoSProfile(depth=10, durability=DurabilityPolicy.TRANSIENT_LOCAL)
+        context.node.create_subscription(*self._channel, lambda said: self._heard.add(said.data), self._quality)
+
+    def refuse_second(self) -> None:
+        """Raise `InputError` if another program moves this part."""
+
+        def another() -> bool:  # that was heard, and has not ended
+            there = self._context.node.count_publishers(self._channel[1])
+            return there > self._holds and bool(self._heard - {self._own.data})
+
+        if self._context.discovers(another):
+            raise InputError(f"another calibration is moving the {self._part}; wait for it, or end it")
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """A context in which others are refused. Raises as `refuse_second` does, since another may have begun
+        meanwhile; of two that begin at the same time none goes on."""
+        said, self._holds = self._context.node.create_publisher(*self._channel, self._quality), True
+        try:
+            said.publish(self._own)
+            self.refuse_second()
+            yield
+        finally:
+            self._context.node.destroy_publisher(said)
+            self._holds = False
 
 
 def check_driver(

@@ -3,11 +3,11 @@
 import contextlib
 import json
 import signal
+from types import SimpleNamespace
 from unittest import mock
 
 import numpy as np
 import pytest
-from geometry_msgs.msg import TwistStamped
 from node_process import PATIENCE, SIMULATED_TIME, node_in, obstacle
 from rclpy.node import Node
 from robot_client import simulated_robot
@@ -22,6 +22,7 @@ from stretch_sim_cal.harness.verdict import judge_stage, load_truth
 from stretch_sim_cal.ros import base_motion
 from stretch_sim_cal.ros.base_motion import BaseMotion
 from stretch_sim_cal.ros.node_commands import DRIVE
+from stretch_sim_cal.ros.permission import SoleUse
 from stretch_sim_cal.ros.simulated_drivers import LidarDrivers
 
 AMR = ("--robot", "two_lidar_amr", "--sensor", "os0_32_sparse")
@@ -166,17 +167,13 @@ def test_what_keeps_it_from_driving_is_said_in_one_line(amr):
 
 
 def test_a_robot_that_another_calibration_drives_is_left_alone(amr, monkeypatch):
-    before, wait = amr.place(), BaseMotion.wait_for_driver
-    with node_in(amr.graph.domain, DRIVE.node_name) as (other, _):
-
-        def begin():
-            return other.create_publisher(TwistStamped, "/cmd_vel", 1)
-
-        # The other one begins only after this one has looked for it.
-        monkeypatch.setattr(BaseMotion, "wait_for_driver", lambda motion: (wait(motion), begin()))
-        amr.calibrate("late", "--yes").assert_failed(2, "another calibration is driving")
-        monkeypatch.setattr(BaseMotion, "wait_for_driver", wait)
-        amr.calibrate("second", "--yes").assert_failed(2, "another calibration is driving")
+    """Also if it computes, and calls none back; and if it began only after this one had looked for it."""
+    before, looks = amr.place(), iter([lambda _: None, SoleUse.refuse_second])
+    with node_in(amr.graph.domain, DRIVE.node_name) as (node, _):
+        with SoleUse(SimpleNamespace(node=node, discovers=lambda _: False), "base", "/cmd_vel").held():
+            amr.calibrate("second", "--yes").assert_failed(2, "another calibration is moving the base")
+            monkeypatch.setattr(SoleUse, "refuse_second", lambda use: next(looks)(use))
+            amr.calibrate("late", "--yes").assert_failed(2, "another calibration is moving the base")
     np.testing.assert_array_equal(amr.place(), before)
     assert not amr.commands and not amr.folder("second").exists()
 

@@ -19,6 +19,7 @@ from stretch_sim_cal.errors import InputError, RunFailure
 from stretch_sim_cal.ros.node_commands import SIMULATOR
 from stretch_sim_cal.ros.node_main import NodeContext, in_node, leave
 from stretch_sim_cal.ros.options import NodeCommand, Option, split_arguments
+from stretch_sim_cal.ros.permission import SoleUse
 from stretch_sim_cal.ros.simulator_node import Pace, real_time_factor, simulation_setup
 from stretch_sim_cal.ros.watchdog import Progress, Watchdog
 
@@ -107,6 +108,17 @@ def test_a_service_whose_first_answer_is_lost_is_asked_again(ros, monkeypatch):
     ros.until(client.service_is_ready)
     assert context.answer(client, Trigger.Request(), PATIENCE) is not None and lost
     assert context.answer(context.node.create_client(Trigger, "/free"), Trigger.Request(), 0.5) is None
+
+
+def test_a_part_that_another_calibration_moved_is_free_once_that_has_ended(ros):
+    use = SoleUse(ros.context, "arm", "/act")
+    with SoleUse(SimpleNamespace(node=ros.drivers, discovers=lambda _: False), "arm", "/act").held():
+        for _ in range(2):
+            with pytest.raises(InputError, match="another calibration is moving the arm"):
+                use.refuse_second()
+    ros.until(lambda: ros.context.node.count_publishers("/act/in_use_by_calibration") == 0)
+    with use.held():
+        pass
 
 
 def test_simulated_time_waits_for_the_wall_and_lost_time_is_not_caught_up_in_a_burst():
