@@ -1,11 +1,14 @@
 """The robot that a simulator spawns: a profile's description in the normal form of its convention.
 
 The normal form is written once, with its proof, and cached by a hash of everything that determines it in
-`$XDG_CACHE_HOME/stretch_sim_cal/robots/`.
+`$XDG_CACHE_HOME/stretch_sim_cal/robots/`; what is not used for 90 days is removed when another one is written.
 """
 
+import contextlib
 import hashlib
 import os
+import shutil
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
@@ -31,6 +34,7 @@ from stretch_sim_cal.robot.stretch import DEFAULT_TOOL, WITHOUT_TOOL, nominal_de
 from stretch_sim_cal.robot.surfaces import enclosing_link
 
 NAME, NOTES = "robot.urdf", "notes.yaml"
+UNUSED = 90 * 86400.0  # s; far longer than any simulation that reads the files
 SHOWN = 5  # broken rules that a message names
 ROBOT_KEYS = ("robot", "description", "tool")
 
@@ -90,7 +94,11 @@ def spawned_robot(profile: RobotProfile) -> SpawnedRobot:
     digest = hashlib.sha256(repr((roots, asked, meshes, _code_hash())).encode())
     cache = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
     folder = cache / files.PACKAGE / "robots" / digest.hexdigest()[:24]
-    if not (folder / NOTES).is_file():
+    if (folder / NOTES).is_file():
+        with contextlib.suppress(OSError):  # another user's
+            os.utime(folder)
+    else:
+        _remove_unused(folder.parent)
         _make(profile, given, tool, folder)
     robot = SpawnedRobot(profile, folder / NAME, tuple(files.read_yaml(folder / NOTES)["notes"]))
     for key, problem in _misfits(profile, robot.model):
@@ -154,6 +162,13 @@ def _given(profile: RobotProfile) -> tuple[Description, Description | None]:
             given.root.remove(extension)
     tool = None if source.tool is None else read_description(source.tool, mesh_folders=source.packages)
     return given, tool
+
+
+def _remove_unused(cache: Path) -> None:
+    for folder in cache.glob("*"):
+        with contextlib.suppress(OSError):  # gone meanwhile
+            if folder.stat().st_mtime < time.time() - UNUSED:
+                shutil.rmtree(folder, ignore_errors=True)
 
 
 def _make(profile: RobotProfile, given: Description, tool: Description | None, folder: Path) -> None:

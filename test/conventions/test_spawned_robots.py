@@ -1,6 +1,7 @@
 """Robots besides the vendor's with its default tool are normalized, simulated and calibrated, without ROS
 and with few sparse frames."""
 
+import os
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -162,10 +163,15 @@ def test_a_normal_form_is_made_once_and_again_for_another_description(tmp_path):
     robot = tmp_path / "robot.urdf.xacro"
     robot.write_text(text.replace('name="ur_flange"', 'name="flange_of_ur"').replace('"ur_flange"', '"flange_of_ur"'))
     profile = named_robot("two_lidar_manipulator", robot)
-    first, second = spawned_robot(profile), spawned_robot(profile)
-    assert first.file == second.file and "frames added: ur_flange" in " ".join(first.notes)
+    first = spawned_robot(profile)
+    unused = first.file.parent.with_name("unused")
+    unused.mkdir()
+    for folder in (unused, first.file.parent):
+        os.utime(folder, (0.0, 0.0))
+    assert spawned_robot(profile).file == first.file and "frames added: ur_flange" in " ".join(first.notes)
     robot.write_text(robot.read_text().replace('value="0.150"', 'value="0.151"'))
     assert spawned_robot(profile).file != first.file
+    assert first.file.exists() and not unused.exists()
 
 
 def test_a_description_whose_normal_form_breaks_rules_is_refused(tmp_path, capsys):
