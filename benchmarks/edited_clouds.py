@@ -1,12 +1,12 @@
-"""A recording of two lidars to be edited, and what its clouds are edited with."""
+"""A recording of two lidars to be edited, what its clouds are edited with, and the registry of edits."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
 import stretch_sim_cal as cal
-from stretch_sim_cal.geometry.transforms import SIDES, apply
+from stretch_sim_cal.geometry.transforms import SIDES, apply, inverse
 from stretch_sim_cal.sensor.points import coordinates
 
 FRAMES = 8
@@ -101,3 +101,46 @@ def through_window(cloud: np.ndarray, middle: float, half: float) -> np.ndarray:
     and ends `half` (rad) beside it."""
     across = away_from(cloud, middle) / half
     return np.where(across < 1.0, np.cos(np.pi / 2.0 * across) ** 2, 0.0)
+
+
+def after(truth: np.ndarray, side: str, moved: np.ndarray) -> np.ndarray:
+    """Return right_to_left (4, 4) once a lidar's clouds are at a transform (4, 4)."""
+    return moved @ truth if side == "left" else truth @ inverse(moved)
+
+
+Random = np.random.Generator
+Edit = Callable[[Case, Random], bool | None]
+"""Edits a case; true if a sound calibration can still be expected."""
+Clouds = Iterator[tuple[np.ndarray, int]]  # copies, and the numbers of their frames
+Edited = Iterator[np.ndarray]
+REGISTERED: dict[str, Edit] = {}
+
+
+def of_case(name: str) -> Callable[[Edit], Edit]:
+    """Register an edit of a whole case under a name."""
+    return lambda edit: REGISTERED.setdefault(name, edit)
+
+
+def of_clouds(name: str, sides: Callable[[Random], tuple[str, ...]] = some_sides, sound: bool = False) -> Callable:
+    """Register the edit of all clouds of the `sides`, which are drawn after what the edit draws; `sound` as an `Edit`
+    says it."""
+
+    def register(change: Callable[[Random, Clouds], Edited]) -> Callable[[Random, Clouds], Edited]:
+        def edit(case: Case, random: Random) -> bool:
+            places: list[tuple[str, int]] = []
+
+            def clouds() -> Clouds:
+                for side in sides(random):
+                    for frame, cloud in enumerate(case.clouds[side]):
+                        places.append((side, frame))
+                        yield cloud.copy(), frame
+
+            for edited in change(random, clouds()):
+                side, frame = places[-1]
+                case.clouds[side][frame] = edited
+            return sound
+
+        REGISTERED[name] = edit
+        return change
+
+    return register
