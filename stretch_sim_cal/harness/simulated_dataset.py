@@ -10,21 +10,22 @@ from pathlib import Path
 
 import numpy as np
 
+from stretch_sim_cal.calibration.body import SETTINGS_NAME
 from stretch_sim_cal.calibration.body.model import BodyShapeModel
 from stretch_sim_cal.calibration.body.shape import enclosing_shape
 from stretch_sim_cal.calibration.observations import Observations
+from stretch_sim_cal.collection.settings import load_settings
+from stretch_sim_cal.files import find_shared
 from stretch_sim_cal.geometry.planes import footprint_from_base
-from stretch_sim_cal.geometry.points import voxel_keys
 from stretch_sim_cal.geometry.shapes import Shape
 from stretch_sim_cal.geometry.transforms import inverse
 from stretch_sim_cal.harness.verdict import outline_of
 from stretch_sim_cal.recording.dataset import DatasetWriter, Sample
+from stretch_sim_cal.robot.description import parse_urdf
 from stretch_sim_cal.robot.surfaces import Surface
-from stretch_sim_cal.ros.captures import CalibratedPoses
+from stretch_sim_cal.ros.captures import CalibratedPoses, captured
 from stretch_sim_cal.sensor.points import return_columns, returns_of
 from stretch_sim_cal.simulation.embedded import EmbeddedSimulator
-
-CROP_RADIUS, CROP_HEIGHT, CELL = 1.5, 2.0, 0.005  # m, as the collecting node's
 
 
 class BodyDatasetRecorder:
@@ -52,6 +53,10 @@ class BodyDatasetRecorder:
         }
         self._poses = CalibratedPoses(self.footprint_from_base_link, placed, observations)
         self._tick = first_tick
+        profile = simulator.profile
+        limits = profile.commanded_limits(parse_urdf(simulator.nominal_description))
+        file, plan = find_shared("config", SETTINGS_NAME, ".yaml"), next(iter(profile.plans), "demo")
+        self._settings = load_settings(file, plan, {}, 1.0, limits, profile=profile)
 
     def record(
         self, directory: str | Path, poses: Sequence[Sequence[float]], frames: int = 2,
@@ -71,12 +76,13 @@ class BodyDatasetRecorder:
             added = surroundings(number)
             for name, surface in added.items():
                 self._simulator.add_surface(name, surface)
-            points, clouds = self._capture(frames)
+            seen = self._scanned(frames)
             for name in added:
                 self._simulator.add_surface(name, None)
             self._place(commanded)
             joints = {name: float(value) for name, value in self._simulator.joints.joint_positions.items()}
-            writer.write_sample(commanded, commanded, points, clouds, joints)
+            capture = captured(seen, self._poses, self._settings, commanded, joints)
+            writer.write_sample(commanded, capture.actual, capture.points, capture.clouds, capture.joints)
 
     def outline(self, pose: Mapping[str, float]) -> np.ndarray:
         """Return the corners (K, 2) of the true outline, payload included, at commanded values of the planned
@@ -112,16 +118,11 @@ class BodyDatasetRecorder:
         commands = self._simulator.profile.commands
         self._simulator.joints.place({commands[joint]: value for joint, value in pose.items()})
 
-    def _capture(self, frames: int) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-        """Return the pooled points (N, 3) in base_footprint, and by lidar these returns (N, 5) in its frame."""
+    def _scanned(self, frames: int) -> dict[str, list[np.ndarray]]:
+        """Return by lidar the returns (N, 5) of the next scans in its frame."""
         ticks = range(self._tick, self._tick + frames)
         self._tick += frames
-        raw = {}
-        for name in self._simulator.sensors:
-            scans = np.concatenate([self._simulator.scan(name, tick) for tick in ticks])
-            cloud = return_columns(returns_of(scans))
-            x, y, z = self._poses.points(name, cloud).T
-            cloud = cloud[(np.hypot(x, y) < CROP_RADIUS) & (z > -0.5) & (z < CROP_HEIGHT)]
-            _, first = np.unique(voxel_keys(cloud[:, :3], CELL), return_index=True)
-            raw[name] = cloud[np.sort(first)]
-        return np.concatenate([self._poses.points(name, cloud) for name, cloud in raw.items()]), raw
+        return {
+            name: [return_columns(returns_of(self._simulator.scan(name, tick))) for tick in ticks]
+            for name in self._simulator.sensors
+        }

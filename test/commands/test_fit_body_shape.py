@@ -13,6 +13,7 @@ from stretch_sim_cal.calibration.body.model import load_body_shape_model
 from stretch_sim_cal.calibration.body.shape import enclosing_shape
 from stretch_sim_cal.commands.fit_body_shape import main
 from stretch_sim_cal.files import read_yaml
+from stretch_sim_cal.geometry.points import voxel_keys
 from stretch_sim_cal.harness.simulated_dataset import BodyDatasetRecorder
 from stretch_sim_cal.recording.dataset import read_dataset
 from stretch_sim_cal.simulation.embedded import EmbeddedSimulator
@@ -82,6 +83,12 @@ def test_the_true_robot_is_enclosed_at_hardly_more_area_though_a_mount_is_off(re
     said = capsys.readouterr()
     assert "off its description" in said.err and f"wrote {out}" in said.out
     assert plot.read_bytes().startswith(b"\x89PNG")
+
+
+def test_returns_of_the_floor_are_thinned_as_the_collecting_node_does(recorded):
+    sample = read_dataset(recorded[0]).samples[0]
+    floor = sample.cloud("left")[np.abs(sample.points[sample.lidars == 0, 2]) < 0.03, :3]
+    assert len(np.unique(voxel_keys(floor, 0.03))) == len(floor)
 
 
 def test_the_result_comes_as_json_and_the_model_says_whose_it_is(dataset, out, capsys):
