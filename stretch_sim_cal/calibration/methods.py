@@ -35,7 +35,7 @@ BUILT_IN = {
 }
 
 ALIGNMENT_METHODS_HELP, FLOOR_METHODS_HELP = (
-    f"one of {', '.join(BUILT_IN[group])}, or of another package's (default: {default})"
+    f"one of {', '.join(BUILT_IN[group])}, or one of another package (default: {default})"
     for group, default in ((ALIGNMENT_GROUP, DEFAULT_ALIGNMENT_METHOD), (FLOOR_GROUP, DEFAULT_FLOOR_METHOD))
 )
 

@@ -52,28 +52,28 @@ SCAN_PERIOD = 0.1  # s, of lidars that no sensor file describes
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("recording", type=Path, nargs="+",
-        help="a rosbag2 folder, or a single .mcap or .db3 file; from several, between which the robot was moved or "
-        "turned, the alignment uses all, and the floor from the first")  # fmt: skip
+        help="a rosbag2 folder, or a single .mcap or .db3 file; several, if the robot was moved or turned in between: "
+        "the alignment uses all, the floor only the first")  # fmt: skip
     add("--out", type=Path, required=True, metavar="FILE", help="calibration file to write or to update")
-    add("--only", choices=("alignment", "floor"), help="only one of the two; floor needs an alignment in FILE")
+    add("--only", choices=("alignment", "floor"), help="only one of the two; the floor needs an alignment in FILE")
     add("--report", type=Path, metavar="DIR", help="write an HTML report into this folder")
-    add("--num-samples", type=int,
+    add("--num-samples", type=int, metavar="N",
         help="pairs of clouds to use (default: 100 for alignment, 30 for floor, 5 in each arm pose with --mounts, 10 "
         "at each stop with --drive)")  # fmt: skip
     recorded.add_recording_arguments(parser)
     add(
         "--accept", nargs=2, type=float, metavar=("MM", "DEG"),
-        help="largest accepted standard deviations of lidar to lidar (default: the profile's, or 5 mm and 0.1 deg)",
+        help="largest accepted standard deviations of the alignment (default: the profile's, or 5 mm and 0.1 deg)",
     )  # fmt: skip
-    add("--method", help=f"alignment method; {methods.ALIGNMENT_METHODS_HELP}")
-    add("--floor-method", help=f"floor method; {methods.FLOOR_METHODS_HELP}")
-    add("--robot-id", help="robot's ID in the file (default: HELLO_FLEET_ID)")
+    add("--method", metavar="NAME", help=f"alignment method; {methods.ALIGNMENT_METHODS_HELP}")
+    add("--floor-method", metavar="NAME", help=f"floor method; {methods.FLOOR_METHODS_HELP}")
+    add("--robot-id", metavar="ID", help="the robot's ID in the file (default: $HELLO_FLEET_ID)")
     add_group(parser, IN_3D, VIEW_OPTIONS)
     add("--drive", action="store_true",
         help="the robot drove, with stops of 2 s or more: estimate lidar to lidar, floor, and the lidars relative "
         "to the centre of rotation and the direction of driving")  # fmt: skip
-    add("--odometry-topic", help="of the wheels' odometry (default: the profile's; with --drive)")
-    moving = "also use scans taken on the move, by the time of each point (with --drive)"
+    add("--odometry-topic", metavar="TOPIC", help="with --drive: topic of wheel odometry (default: the profile's)")
+    moving = "with --drive: also use scans taken while moving, which need a time for each point"
     add("--continuous", action="store_true", help=moving)
     group = parser.add_argument_group("absolute poses of the lidars")
     group.add_argument("--mounts", action="store_true",

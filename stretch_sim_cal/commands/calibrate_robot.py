@@ -55,10 +55,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     which.add_argument(
         "--from", dest="begin", choices=STAGES, help="run this stage and all later ones, even if results are valid"
     )
-    which.add_argument("--only", nargs="+", choices=STAGES, metavar="STAGE", help=f"only these: {', '.join(STAGES)}")
+    which.add_argument("--only", nargs="+", choices=STAGES, metavar="STAGE",
+        help=f"run only these of {', '.join(STAGES)}")  # fmt: skip
     add(
         "--drive", action="store_true",
-        help="DRIVE as well (ros_calibrate_by_driving), after the arm's stages, or instead of them without an arm",
+        help="also calibrate by DRIVING (ros_calibrate_by_driving), after the stages of the arm, if there is one",
     )  # fmt: skip
     end = parser.add_mutually_exclusive_group()
     end.add_argument("--accept", action="store_true", help="accept the stages completed so far, and exit")
@@ -73,7 +74,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--robot", metavar="NAME", help=nodes.ROBOT_OPTION.help)
     add("--sensor", metavar="NAME", help=f"{nodes.SENSOR_OPTION.help} (default: the profile's)")
     add("--places", type=int, default=1, metavar="N",
-        help="standing places of lidar to lidar; asks for the robot to be turned in between (default: 1, and "
+        help="standing places of the alignment; you are asked to turn the robot in between (default: 1, and "
         "one more if a direction is unobservable)")  # fmt: skip
     for name, (option, stage) in PASSED_ON.items():
         replace(option, name=name, help=f"{option.help}{stage}").add_to(parser)

@@ -21,19 +21,19 @@ OF_MANY = ("search", "cases", "workers", "cluster", "cluster_tls", "again", "jun
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("campaign", metavar="FILE", help="a campaign file, or its name in config/campaigns/; or the word 'compare'")
+    add("campaign", metavar="FILE", help="a campaign file, a name in config/campaigns/, or 'compare'")
     add("folders", nargs="*", type=Path, metavar="DIR", help="with compare: the folders of two campaigns")
-    add("--cases", type=int, help="number of cases; those already in --out are not computed again")
+    add("--cases", type=int, metavar="N", help="number of cases; those already in --out are not computed again")
     add("--out", type=Path, metavar="DIR", help="folder of the results (default: out/campaigns/NAME)")
-    add("--workers", type=int, help="local processes (default: one per core)")
+    add("--workers", type=int, metavar="N", help="number of local processes (default: one per core)")
     add("--cluster", metavar="ADDRESS", help="use the Dask scheduler at this address, tcp://HOST:8786")
     add("--cluster-tls", nargs=3, type=Path, metavar=("CA", "CERT", "KEY"),
         help="certificates for a scheduler at tls://HOST:8786 (default: from Dask's configuration)")  # fmt: skip
     add("--robot", metavar="FILE",
         help="replaces the campaign's robot and lidars: a profile in config/robots/, or a path")  # fmt: skip
     add("--case", type=int, metavar="N", help="run only case N, with its files and pictures")
-    add("--search", choices=["worst"], help="search for the most wrong accepted result, in --cases trials")
-    add("--seed", type=int, default=0, help="of --search (default: %(default)s)")
+    add("--search", choices=["worst"], help="search for the accepted result with the largest error, in --cases trials")
+    add("--seed", type=int, default=0, help="seed of --search (default: %(default)s)")
     add("--again", action="store_true", help="repeat cases that crashed or exceeded the time limit")
     add_ci_arguments(parser)
 

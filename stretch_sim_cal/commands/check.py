@@ -32,11 +32,13 @@ TOLERANCES = ("tolerance_mm", "tolerance_deg")
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("file", nargs="?", type=Path, help="calibration file (default: the robot's own)")
-    add("other", nargs="?", type=Path, help="another calibration file, to compare it with")
+    add("other", nargs="?", type=Path, help="a second calibration file to compare with")
     add("--model", metavar="FILE", help=MODEL_HELP)
     add("--robot", metavar="FILE", help=ROBOT_HELP)
-    add("--tolerance-mm", type=float, default=1.0, help="two files agree within this length (default: %(default)s)")
-    add("--tolerance-deg", type=float, default=0.02, help="two files agree within this angle (default: %(default)s)")
+    add("--tolerance-mm", type=float, default=1.0, metavar="MM",
+        help="largest distance between two files that agree (default: %(default)s)")  # fmt: skip
+    add("--tolerance-deg", type=float, default=0.02, metavar="DEG",
+        help="largest angle between two files that agree (default: %(default)s)")  # fmt: skip
 
 
 def run(args: argparse.Namespace) -> int:

@@ -137,9 +137,9 @@ def _add_normalize(parser: argparse.ArgumentParser) -> None:
     add("--out", type=Path, required=True, metavar="DIR",
         help="folder for the xacro, the joint mapping and the report of changes")  # fmt: skip
     add("--rename", nargs="+", action="extend", default=[], metavar="OLD=NEW",
-        help="names of links or joints that the model does not determine")  # fmt: skip
+        help="new names of links or joints, where the model does not determine them")  # fmt: skip
     add("--zero", nargs="+", action="extend", default=[], metavar="JOINT=POSITION",
-        help="old position (m or rad) that becomes the joint's zero")  # fmt: skip
+        help="position (m or rad) that becomes the joint's new zero")  # fmt: skip
     add("--tool", type=Path, metavar="FILE", help="URDF of a tool to attach (Stretch)")
     for role in POSES:
         add(f"--{role}", metavar="'X Y Z R P Y'",

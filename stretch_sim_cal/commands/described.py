@@ -17,7 +17,7 @@ from stretch_sim_cal.robot.profile import RobotProfile, stretch_profile
 from stretch_sim_cal.robot.stretch import nominal_description
 
 OWN_MODEL = "stretch4"
-MODEL_HELP = "robot description to compare it with: a URDF or xacro file (default: the vendor's Stretch 4)"
+MODEL_HELP = "robot description to compare with: a URDF or xacro file (default: the vendor's Stretch 4)"
 ROBOT_HELP = "the robot's profile (frames and description), a name in config/robots/ or a path (default: the Stretch's)"
 
 
@@ -25,7 +25,7 @@ def add_model_arguments(parser: argparse.ArgumentParser, kinds: str = "a URDF, S
     """Declare the arguments that name the robot's description; `kinds` are the files that the command reads."""
     parser.add_argument(
         "model", metavar="MODEL",
-        help=f"{kinds} (a xacro is a program: only those that you trust), or '{OWN_MODEL}': the vendor's robot",
+        help=f"{kinds} (a xacro runs code: use only files that you trust), or '{OWN_MODEL}': the vendor's robot",
     )  # fmt: skip
     parser.add_argument(
         "--arg", nargs="+", action="extend", default=[], metavar="NAME=VALUE", help="arguments of the xacro"
@@ -35,8 +35,8 @@ def add_model_arguments(parser: argparse.ArgumentParser, kinds: str = "a URDF, S
 
 def add_package_argument(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--package", nargs="+", action="extend", default=[], metavar="NAME=DIR",
-        help="folder of a package of package:// meshes, and of $(find NAME) in a xacro; or a folder that is "
-        "searched for packages (package.xml)")  # fmt: skip
+        help="folder of the package NAME, for package:// meshes and $(find NAME) in a xacro; or a folder to "
+        "search for packages (package.xml)")  # fmt: skip
 
 
 def own_text(args: argparse.Namespace) -> str:

@@ -26,13 +26,15 @@ NEEDS = {
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("recording", type=Path, nargs="?", help="a rosbag2 folder or file: check its lidars, too")
-    add("--left-topic", help="in the recording (default: the profile's, /lidar_points_left)")
-    add("--right-topic", help="in the recording (default: the profile's, /lidar_points_right)")
+    add("recording", type=Path, nargs="?", help="a rosbag2 folder or file whose lidars are checked, too")
+    add("--left-topic", metavar="TOPIC",
+        help="left lidar's topic in the recording (default: the profile's, /lidar_points_left)")  # fmt: skip
+    add("--right-topic", metavar="TOPIC",
+        help="right lidar's topic in the recording (default: the profile's, /lidar_points_right)")  # fmt: skip
     add("--live", action="store_true", help="check whether the running robot is ready to be calibrated")
-    add("--sensor", default="jt128", metavar="NAME", help="kind of its lidars (default: %(default)s)")
-    add("--robot", metavar="NAME", help="a robot of another kind, by its profile in config/robots or a path")
-    add("--use-sim-time", action="store_true", help="use a simulated robot's clock")
+    add("--sensor", default="jt128", metavar="NAME", help="with --live: kind of its lidars (default: %(default)s)")
+    add("--robot", metavar="NAME", help="robot's profile: a name in config/robots/ or a path (default: the Stretch's)")
+    add("--use-sim-time", action="store_true", help="with --live: use a simulated robot's clock")
 
 
 def run(args: argparse.Namespace) -> int:

@@ -34,15 +34,17 @@ LEFT_CALIBRATED, FLOOR_PLANE = "lidar_left_calibrated", "floor_plane"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("file", nargs="?", type=Path, help="calibration file (default: the robot's own)")
-    add("--as", dest="form", required=True, choices=("urdf", "xacro", "static-transform", "calibration-values"))
+    add("--as", dest="form", required=True, choices=("urdf", "xacro", "static-transform", "calibration-values"),
+        help="format of the output")  # fmt: skip
     add("--model", metavar="FILE", help=MODEL_HELP)
     add("--robot", metavar="FILE", help=ROBOT_HELP)
     add(
         "--out", type=Path, metavar="FILE",
-        help="write to this file instead of printing; as urdf: the whole description with its joints replaced",
+        help="write to this file instead of printing; with --as urdf: the whole description with its joints replaced",
     )  # fmt: skip
-    add("--record", action="store_true", help="as calibration-values: write into the robot's own values file")
-    add("--rollback", action="store_true", help="as calibration-values: restore the values from before the last write")
+    add("--record", action="store_true", help="with --as calibration-values: write into the robot's own values file")
+    add("--rollback", action="store_true",
+        help="with --as calibration-values: restore the values from before the last write")  # fmt: skip
 
 
 def run(args: argparse.Namespace) -> int:

@@ -29,7 +29,7 @@ def build_parser() -> argparse.ArgumentParser:
     add = parser.add_argument
     add("directory", metavar="DIR", type=Path, help="dataset that ros_collect_body_shape_data wrote")
     add("--settings", default=SETTINGS_NAME,
-        help="settings file, a name in config/ or a path; its section fit has the defaults of the options "
+        help="settings file, a name in config/ or a path, whose section fit has the defaults of these options "
         "(%(default)s: the robot's own, if any)")  # fmt: skip
     add("--fit-method", dest="method", choices=FIT_METHODS, help="kind of shape")
     add(
@@ -41,12 +41,12 @@ def build_parser() -> argparse.ArgumentParser:
     add("--out", metavar="FILE", type=Path, help="model file; default: METHOD_body_model_TIMESTAMP.yaml")
     for axis, values in (("arm", "arm extensions"), ("yaw", "wrist yaws")):
         add(f"--{axis}-dependence", dest=f"{axis}_dependent", action=argparse.BooleanOptionalAction,
-            help=f"a shape that depends on {values}, or one for all")  # fmt: skip
-    add("--vertices", type=int, help="most vertices of a convex_polygon")
-    add("--range-noise", type=float, metavar="M", help="of the lidars, one standard deviation")
+            help=f"whether the shape depends on {values}")  # fmt: skip
+    add("--vertices", type=int, metavar="N", help="largest number of vertices of a convex_polygon")
+    add("--range-noise", type=float, metavar="M", help="range noise of the lidars, one standard deviation")
     add("--plot", metavar="PNG", type=Path, help="draw outline, returns and shape for every pose")
     add("--json", action="store_true", help="print the result as JSON")
-    add("--outcome-file", metavar="FILE", help="write the outcome as JSON to this file, too")
+    add("--outcome-file", metavar="FILE", help="also write the outcome as JSON to this file")
     return parser
 
 

@@ -93,7 +93,7 @@ def _add_mobility(parser: argparse.ArgumentParser) -> None:
         help="how the root moves in the world: fixed (default), on a floor, or freely (with "
         "--dimension planar: in the plane)")  # fmt: skip
     parser.add_argument("--dimension", choices=("spatial", "planar"),
-        help="count in space (the default, unless the file has it) or in a plane")  # fmt: skip
+        help="whether to count in space (the default, unless the file says otherwise) or in a plane")  # fmt: skip
 
 
 def _mobility(args: argparse.Namespace) -> int:

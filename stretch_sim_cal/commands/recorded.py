@@ -40,20 +40,22 @@ def add_recording_arguments(parser: argparse.ArgumentParser, with_sensor: bool =
     add = parser.add_argument
     profile = stretch_profile()
     add("--robot", metavar="FILE",
-        help="the robot's profile, a name in config/robots/ or a path, which names topics, frames and sensor that are "
-        "not given (default: the Stretch's)")  # fmt: skip
+        help="the robot's profile, for the topics, frames and sensor that are not given: a name in config/robots/ or a "
+        "path (default: the Stretch's)")  # fmt: skip
     for name, option in NAMES.items():
         older = {"left_frame": ", or link_lidar_left", "right_frame": ", or link_lidar_right"}.get(name, "")
-        add(f"--{name.replace('_', '-')}", help=f"{option.help} (default: {option.default}{older})")
+        add(f"--{name.replace('_', '-')}", metavar=name.rpartition("_")[2].upper(),
+            help=f"{option.help} (default: {option.default}{older})")  # fmt: skip
     if with_sensor:
         add("--sensor", metavar="NAME",
-            help="kind of the lidars, or LEFT,RIGHT: names in config/, or sensor files; unknown for others (default: "
+            help="kind of the lidars, or LEFT,RIGHT: names in config/, sensor files, or 'unknown' (default: "
             f"the profile's, {profile.sensor}, or the one that fits the recorded points)")  # fmt: skip
     add(
         "--model", metavar="FILE",
         help="URDF with the lidars' poses, if the recording has none (or stretch4; default: that of --robot)",
     )  # fmt: skip
-    add("--max-time-difference", type=float, metavar="S", help=f"of a pair (default: {MAX_TIME_DIFFERENCE} s)")
+    add("--max-time-difference", type=float, metavar="S",
+        help=f"largest time between the clouds of a pair (default: {MAX_TIME_DIFFERENCE} s)")  # fmt: skip
 
 
 def recorded_names(profile: RobotProfile) -> dict[str, str]:

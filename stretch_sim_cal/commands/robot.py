@@ -39,7 +39,7 @@ ENOUGH = 0.8  # share of a plan's poses
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     about = "write a robot's profile from its description"
-    init = actions.add_parser("init", help=about, epilog=f"example: {EXAMPLE}")
+    init = actions.add_parser("init", help=about, description=f"{about.capitalize()}.", epilog=f"example: {EXAMPLE}")
     add = init.add_argument
     add("description", type=Path, metavar="FILE", help="URDF, xacro or SDF of the robot")
     add("--out", type=Path, metavar="FILE", help="output file (default: NAME.yaml beside the description)")
@@ -51,8 +51,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--arg", nargs="+", action="extend", default=[], metavar="NAME=VALUE", help="arguments of a xacro")
     add("--json", action="store_true", help="print the findings as JSON")
     init.set_defaults(act=init_profile)
-    whole = "the whole calibration of this robot in one command, as ros_calibrate_robot"
-    calibrate = actions.add_parser("calibrate", help=whole, epilog="example: stretch-sim-cal robot calibrate")
+    whole = "calibrate this robot in one command, as ros_calibrate_robot does"
+    calibrate = actions.add_parser(
+        "calibrate", help=whole, description=f"{whole.capitalize()}.", epilog="example: stretch-sim-cal robot calibrate"
+    )
     calibrate_robot.add_arguments(calibrate)
     calibrate.set_defaults(act=calibrate_robot.run)
 

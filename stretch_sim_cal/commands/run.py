@@ -35,7 +35,8 @@ def _add_scenarios(parser: argparse.ArgumentParser) -> None:
 def _add_run_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--out", type=Path, default=Path("out"), metavar="DIR", help="parent of the runs' folders (default: out)")
-    add("--simulator", choices=("embedded", "gazebo"), default="embedded")
+    add("--simulator", choices=("embedded", "gazebo"), default="embedded",
+        help="what simulates the scans (default: %(default)s)")  # fmt: skip
     where = parser.add_mutually_exclusive_group()
     where.add_argument(
         "--in-process", action="store_true",
@@ -43,11 +44,11 @@ def _add_run_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     where.add_argument("--nodes", action="store_true", help="run real nodes as processes, over ROS")
     add("--lidar", choices=LIDARS,
-        help="Gazebo's: cpu sees collision shapes, gpu visuals (default: cpu if there is one)")  # fmt: skip
-    add("--seed", type=int, help="replaces the scenario's seed")
+        help="Gazebo's lidar: cpu sees collision shapes, gpu sees visuals (default: cpu if available)")  # fmt: skip
+    add("--seed", type=int, metavar="N", help="replaces the scenario's seed")
     add("--mount-errors", nargs=2, type=float, metavar=("MM", "DEG"),
-        help="draw both lidars' mount errors of this length and angle from the seed")  # fmt: skip
-    add("--sensor", help="replaces the scenario's sensor: a name in config/, or a YAML file")
+        help="give both lidars random mount errors of this length and angle, drawn from the seed")  # fmt: skip
+    add("--sensor", metavar="NAME", help="replaces the scenario's sensor: a name in config/, or a YAML file")
     add("--robot", metavar="FILE", help="replaces the scenario's robot: a profile in config/robots/, or a path")
     add("--verbose", action="store_true", help="show all output of every process")
     add_ci_arguments(parser)

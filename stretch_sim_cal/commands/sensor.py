@@ -32,7 +32,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--sensor", metavar="NAME",
         help="kinds of the lidars, separated by commas: names in config/, or files (default: those that fit)",
     )  # fmt: skip
-    add("--num-samples", type=int, default=DEFAULT_SAMPLES, help="pairs of scans per recording (default: %(default)s)")
+    add("--num-samples", type=int, default=DEFAULT_SAMPLES, metavar="N",
+        help="pairs of scans per recording (default: %(default)s)")  # fmt: skip
     recorded.add_recording_arguments(parser, with_sensor=False)
 
 

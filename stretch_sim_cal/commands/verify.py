@@ -22,11 +22,11 @@ from stretch_sim_cal.sensor.sensor import sensors_called
 
 def _add_verify(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("recording", type=Path, nargs="?", help="a rosbag2 folder or file; without one: live from ROS")
+    add("recording", type=Path, nargs="?", help="a rosbag2 folder or file (default: listen to the live robot over ROS)")
     add("--calibration", type=Path, metavar="FILE", help="calibration file (default: the robot's own)")
-    add("--num-samples", type=int, default=10, help="pairs of clouds to use (default: 10)")
-    add("--tolerance-mm", type=float, default=2.0, help="default: 2")
-    add("--tolerance-deg", type=float, default=0.1, help="default: 0.1")
+    add("--num-samples", type=int, default=10, metavar="N", help="pairs of clouds to use (default: 10)")
+    add("--tolerance-mm", type=float, default=2.0, metavar="MM", help="largest drift of a position (default: 2)")
+    add("--tolerance-deg", type=float, default=0.1, metavar="DEG", help="largest drift of an angle (default: 0.1)")
     add_recording_arguments(parser)
 
 
@@ -65,9 +65,9 @@ def _verify(args: argparse.Namespace) -> int:
 
 def _add_history(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("file", type=Path, nargs="?", help="the history (default: the robot's own)")
-    add("--days", type=float, default=90.0, help="how far back (default: %(default)g)")
-    add("--plot", type=Path, metavar="PNG", help="draw the residuals over time")
+    add("file", type=Path, nargs="?", help="the monitor's SQLite file (default: the robot's own)")
+    add("--days", type=float, default=90.0, metavar="N", help="days to look back (default: %(default)g)")
+    add("--plot", type=Path, metavar="PNG", help="plot the residuals over time into this file")
 
 
 def _history(args: argparse.Namespace) -> int:

@@ -38,9 +38,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         parser, "fix a joint at a position (m, rad, or with suffix 'deg'); all others move within their limits"
     )
     add = parser.add_argument
-    add("--frame", required=True, help="link whose origin is sampled")
+    add("--frame", required=True, help="link whose origin is to be reached")
     add("--relative-to", metavar="FRAME", help="link in which points are expressed (default: the root)")
-    add("--orientations", metavar="'X Y Z'", help="instead, the possible orientations at this point (m)")
+    add("--orientations", metavar="'X Y Z'", help="compute the possible orientations at this point (m) instead")
     add("--resolution", type=float, metavar="M", help="size of a cell (default: 1/40 of the extent)")
     add("--samples", type=int, metavar="N",
         help=f"largest number of configurations (default: {SAMPLES}; {STARTS} with --orientations)")  # fmt: skip
@@ -50,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--floor", type=float, metavar="Z", help="with --collision-free: a floor at this height over the root")
     add("--points", type=Path, metavar="FILE", help="write the points as .csv, or with their configurations as .npz")
     add("--plot", type=Path, metavar="FILE", help="write a picture (.png, .svg, .pdf)")
-    add("--seed", type=int, default=0, help="of the sampling (default: %(default)s)")
+    add("--seed", type=int, default=0, help="seed of the sampling (default: %(default)s)")
 
 
 def run(args: argparse.Namespace) -> int:

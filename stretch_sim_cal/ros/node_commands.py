@@ -26,14 +26,14 @@ LIDAR_OPTIONS = (
 )
 CLOUD_OPTIONS = (
     *LIDAR_OPTIONS,
-    Option("max_time_difference", 0.05, "largest difference of the stamps of a pair, in s", minimum=0.0, maximum=10.0),
+    Option("max_time_difference", 0.05, "largest time between the clouds of a pair, in s", minimum=0.0, maximum=10.0),
 )
 SENSOR_OPTION = Option(
     "sensor", "jt128",
-    "kind of the lidars, or LEFT,RIGHT: names in config/ (jt128, jt128_ideal, ...) or sensor files; unknown for others",
+    "kind of the lidars, or LEFT,RIGHT: names in config/ (jt128, jt128_ideal, ...), sensor files, or 'unknown'",
 )  # fmt: skip
 TIMEOUT_OPTION = Option(
-    "timeout", 60.0, "exit with code 3 after this many s without data; at least 7 s are waited for the first",
+    "timeout", 60.0, "exit with code 3 after this many s without data, at least 7 s for the first",
     minimum=0.1,
 )  # fmt: skip
 FILE_OPTION = Option("calibration_file", "", "the calibration file; default: the robot's own")
@@ -72,8 +72,8 @@ MOUNT_OPTIONS = (
 VIEW_OPTIONS = (
     Option("view", False, "show the results live in Rerun's viewer; RViz is not needed"),
     Option("view_file", None, "record it for Rerun in this .rrd file (rerun FILE shows it)", kind=str),
-    Option("view_port", None, "serve it to browsers of this machine on this port", kind=int, minimum=0, maximum=65535),
-    Option("view_host", None, "address to serve it on, 0.0.0.0 for all", kind=str),
+    Option("view_port", None, "serve it to browsers on this machine, at this port", kind=int, minimum=0, maximum=65535),
+    Option("view_host", None, "with --view-port: address to serve it at, 0.0.0.0 for all", kind=str),
 )
 IN_3D = "in 3D (needs rerun-sdk: pip install 'stretch_sim_cal[view]')"
 DISPLAY_OPTIONS = (
@@ -306,13 +306,13 @@ SIMULATOR = NodeCommand(
     description="Simulate a robot's drivers (the Stretch's by default): both lidars, joints, frames, motion and time.",
     example="stretch_simulator --world furnished_room --sensor jt128_sparse --real-time-factor 1",
     options=(
-        Option("simulator", "embedded", "what computes the scans", choices=("embedded", "gazebo")),
+        Option("simulator", "embedded", "what simulates the scans", choices=("embedded", "gazebo")),
         Option("lidar", "auto",
                "Gazebo's lidar: cpu sees collision shapes, gpu sees visuals and needs a renderer", choices=LIDARS),
         Option("gui", False, "open Gazebo's window"),
         Option("scenario", None, "a name in scenarios/, or a path, whose 'simulation:' is used", kind=str),
         Option("robot", None,
-               "a robot's profile: a name in config/robots/, or a path (the Stretch if there is none)", kind=str),
+               "the robot's profile: a name in config/robots/, or a path (default: the Stretch's)", kind=str),
         Option("description", None, "a URDF or xacro file that replaces the profile's description", kind=str),
         Option("tool", None, "one of the Stretch's tools, or the URDF of a tool to attach", kind=str),
         Option("world", None, "a name in worlds/, or a path to an SDF file", kind=str),
