@@ -39,6 +39,8 @@ def opened(options: Any) -> "View | None":
     file, port, host = options.view_file, options.view_port, options.view_host
     if host and not port:
         raise InputError("--view-host applies to --view-port only")
+    if port is not None and not 1 <= port <= 65535:
+        raise InputError(f"--view-port: is {port}; expected a port from 1 to 65535")
     if not (options.view or file or port):
         return None
     try:
@@ -46,8 +48,6 @@ def opened(options: Any) -> "View | None":
     except ImportError as error:
         install = "pip install 'stretch_sim_cal[view]' (or rerun-sdk)"
         raise InputError(f"--view, --view-file and --view-port need Rerun: {install}") from error
-    if port and not 1 <= port <= 65535:
-        raise InputError(f"--view-port: is {port}; expected a port from 1 to 65535")
     if file:
         with writing(f"--view-file {file}"):
             Path(file).parent.mkdir(parents=True, exist_ok=True)

@@ -72,7 +72,7 @@ MOUNT_OPTIONS = (
 VIEW_OPTIONS = (
     Option("view", False, "show the results live in Rerun's viewer; RViz is not needed"),
     Option("view_file", None, "record it for Rerun in this .rrd file (rerun FILE shows it)", kind=str),
-    Option("view_port", None, "serve it to browsers on this machine, at this port", kind=int, minimum=0, maximum=65535),
+    Option("view_port", None, "serve it to browsers on this machine, at this port", kind=int, minimum=1, maximum=65535),
     Option("view_host", None, "with --view-port: address to serve it at, 0.0.0.0 for all", kind=str),
 )
 IN_3D = "in 3D (needs rerun-sdk: pip install 'stretch_sim_cal[view]')"

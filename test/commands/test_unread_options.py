@@ -75,6 +75,7 @@ def folder(tmp_path, monkeypatch):
             "calibrate bag --out new.yaml --view-file a.rrd --view-host 0.0.0.0",
             "--view-host applies to --view-port only",
         ),
+        ("calibrate bag --out new.yaml --view-port 0", "--view-port: is 0"),
         ("calibrate bag --out new.yaml --accept -1 0.1", "--accept -1 0.1: -1 mm must be greater than zero"),
         ("calibrate bag --out new.yaml --accept 5 0", "--accept 5 0: 0 deg must be greater than zero"),
         ("calibrate bag --out new.yaml --accept 5 91", "--accept 5 91: 91 deg must be at most 90 deg"),
