@@ -282,7 +282,7 @@ def _uncorrected(numbers: Mapping[str, float], names: Sequence[str]) -> list[Fin
     if len(set(omitted.values())) == 1:
         count = "both" if len(names) == len(SIDES) else "all"
         drivers = {f"the drivers of {count} lidars do": omitted[names[0]]}
-    remedy = "enable the correction and calibrate again; this calibration is valid only for such clouds"
+    remedy = "this calibration is valid for such clouds only: enable the correction and calibrate again"
     return [
         Finding("driver_uncorrected", f"{driver} not correct {corrections}", remedy)
         for driver, corrections in drivers.items() if corrections
