@@ -13,10 +13,13 @@ from stretch_sim_cal.calibration.surfaces import Surface
 from stretch_sim_cal.geometry.planes import Plane
 from stretch_sim_cal.geometry.points import group_means, group_sums, voxel_keys
 
-# Edge of a patch (m) up to `FINE_RANGE` (m) from the lidars; it doubles with every doubling of the range.
-PATCH_SIZE = 0.4
-FINE_RANGE = 4.0
-MAX_LEVEL = 3
+# Edge of a patch (m) up to `FINE_RANGE` (m) from the lidars; it doubles with every doubling of the range. Wider as seen
+# from a lidar, the shape of whatever is near would look like an error of its ranges.
+PATCH_SIZE = 0.1
+FINE_RANGE = 1.0
+MAX_LEVEL = 5
+# Patches without a gap are doubled so many times. Those of the floor are not, and begin with this level.
+MAX_DOUBLED, FLOOR_LEVEL = 3, 2
 # Standard deviations by which the residuals of a flat patch may exceed their expectation.
 MAX_EXCESS = 4.0
 MIN_CELLS = 6
@@ -77,7 +80,8 @@ def seed_patches(surface: Surface, free: np.ndarray, doubled: int, shift: float,
     flat = np.flatnonzero(free & (surface.planarity < MAX_PLANARITY))
     points, normals = surface.points[flat], surface.normals[flat]
     by_range = np.floor(np.log2(np.maximum(surface.ranges[flat], 1e-3) / FINE_RANGE)) + 1
-    level = np.minimum(np.clip(by_range, 0, MAX_LEVEL).astype(int) + doubled, MAX_LEVEL)
+    least = 0 if floor is None else FLOOR_LEVEL
+    level = np.minimum(np.clip(by_range, least, MAX_LEVEL).astype(int) + doubled, MAX_LEVEL)
     size = PATCH_SIZE * 2.0**level
     axis = np.argmax(np.abs(normals), axis=1)
     facing = 2 * axis + (normals[np.arange(len(axis)), axis] < 0)

@@ -32,7 +32,8 @@ from stretch_sim_cal.calibration.normal_equations import (
 )
 from stretch_sim_cal.calibration.patches import (
     FINE_RANGE,
-    MAX_LEVEL,
+    FLOOR_LEVEL,
+    MAX_DOUBLED,
     MIN_CELLS,
     PATCH_SIZE,
     Fits,
@@ -307,7 +308,9 @@ class RoomBlock:
             groups.append(number[floor.patches])
             parts.append(np.full(len(spot), -1))
             besides.append(np.zeros((len(spot), 2)))
-            all_weights.append(floor.weights / floor.unevenness**2 / self.grids)
+            # The heights of smaller patches beside each other are not independent.
+            areas = np.minimum(patches.sizes[floor.patches] / (PATCH_SIZE * 2.0**FLOOR_LEVEL), 1.0) ** 2
+            all_weights.append(floor.weights * areas / floor.unevenness**2 / self.grids)
         group = np.concatenate(groups)
         equations.add_eliminating(
             sparse.vstack(rows).tocsr(), *map(np.concatenate, (patterns, residuals, all_weights)), group,
@@ -456,7 +459,7 @@ def flat_patches(
     """
     patches, members, count = [], [], 0
     for grid in range(grids):
-        free, sizes = surface.usable.copy(), 1 if floor is not None else MAX_LEVEL + 1
+        free, sizes = surface.usable.copy(), 1 if floor is not None else MAX_DOUBLED + 1
         for doubled in range(sizes):
             seeds = seed_patches(surface, free, doubled, grid / grids, floor)
             of_size, cells = _converged(surface, free, noise, slack, seeds)

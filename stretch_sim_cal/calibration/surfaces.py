@@ -28,6 +28,9 @@ ANGULAR_NEIGHBOURS = 8
 # As if so many degrees of freedom had shown the usual noise.
 FEW = 30.0
 _FLOOR_HEIGHT = 0.05
+# m: nearer returns are off by centimetres, as data sheets say and recordings of Pandar40P, 64 and QT64 show; what is so
+# near is the robot, or what it stands on.
+ACCURATE_FROM = 0.3
 # m: between points on the robot's body, and how near a return lies to one of them: mounts are off by centimetres.
 BODY_SPACING, BODY_WITHIN = 0.03, 0.05
 
@@ -39,9 +42,9 @@ class Surface(Cells):
     `side` (M,) is the lidar's number, `channel` (M,) that of the lidar's error model; `origins` (M, 3) are the lidar's
     position, from which the `rays` begin. `normals` (M, 3) face the lidar; `planarity` (M,) is the ratio of the two
     smallest variances around a cell, 0 for a plane. `neighbours` (M, K) are the nearest cells in direction, of the same
-    lidar. `usable` (M,) is false for cells that the alignment excludes: those of the robot's body. `gaps` (M,) are the
-    angles from channel to channel (rad), `relative_noise` (M,) the standard deviation of a range over the lidar's
-    usual one: far, grazing and weak returns are noisier.
+    lidar. `usable` (M,) is false for cells that the alignment excludes: of the robot's body, or nearer than
+    `ACCURATE_FROM`. `gaps` (M,) are the angles from channel to channel (rad), `relative_noise` (M,) the standard
+    deviation of a range over the lidar's usual one: far, grazing and weak returns are noisier.
     """
 
     side: np.ndarray
@@ -74,7 +77,7 @@ def surface_of(cells: Cells, channel_of_row: np.ndarray | None = None) -> Surfac
         **vars(cells), side=np.zeros(len(rows), dtype=int),
         channel=cells.row if channel_of_row is None else channel_of_row[cells.row],
         origins=np.zeros_like(cells.points), normals=normals, planarity=planarity,
-        neighbours=neighbours, usable=np.ones(len(rows), dtype=bool), gaps=gaps,
+        neighbours=neighbours, usable=lengths(cells.points) >= ACCURATE_FROM, gaps=gaps,
         relative_noise=_relative_noise(cells, normals, neighbours),
     )  # fmt: skip
 
