@@ -40,14 +40,15 @@ from stretch_sim_cal.calibration.normal_equations import (
 from stretch_sim_cal.calibration.problem import State, Unknowns
 from stretch_sim_cal.calibration.robust import MAD, TUKEY, products, robust_deviation, tukey_weights
 from stretch_sim_cal.calibration.surfaces import NORMAL_NEIGHBOURS, Lidar, Surface
-from stretch_sim_cal.geometry.transforms import apply, by_twist, exp, inverse
+from stretch_sim_cal.geometry.points import lengths
+from stretch_sim_cal.geometry.transforms import by_twist, exp
 from stretch_sim_cal.sensor.unit import CHANNEL_KINDS, LEAST_COSINE, OF_SCANS, SCALARS
 
 PIECE = 1.6  # m
 CORRELATED = 5.0  # variance of an estimate by these factors alone, over that of the sandwich, at least
 # A lidar is moved by this share of the residuals' deviation to measure gains: further, all residuals are outliers.
-# Smaller gains are noise, and those of fewer factors, as of two domes that hardly overlap.
-MOVED, LEAST_GAIN, FEWEST_MOVED = 0.5, 0.01, 300
+# Gains are uncertain by `UNSURE`, those of fewer factors, as of two domes that hardly overlap, by more.
+MOVED, UNSURE, LEAST_GAIN, FEWEST_MOVED = 0.5, 0.15, 0.01, 300
 MOVED_CELLS, OF_PAIR = 3000, 100  # at most so many cells are moved, or so many of each pair
 MAX_PLANARITY = 0.3
 MIN_NORMAL_COSINE = 0.7
@@ -127,13 +128,17 @@ class Elements:
 
     def _add_rows(self, equations: NormalEquations, unknowns: Unknowns, lidars: Sequence[Lidar]) -> None:
         """Add the factors' rows as if they were independent."""
-        # The heights change as where rays of both lidars meet in the middle of the cells: by the cells' own rays, what
-        # shape a surface has between them would look like an error of ranges that the lidars have in common.
+        # Each cell's height changes where its ray meets the common plane in the middle between both, as of patches
+        # (room.py). Ranges are longer along rays to that point: by the cells' own rays, what shape a surface has
+        # between them would look like an error of ranges that the lidars have in common.
         weights, rows = self.weights / self.variance, by_twist(self.middles, self.normals)
-        parts = [
-            by_unknowns(self.surface, self.state, unknowns, lidars, cell, rows, at=self.middles)
-            for cell in (self.seen, self.against)
-        ]
+        parts = []
+        for cell, sign in ((self.seen, 1.0), (self.against, -1.0)):
+            rays = self.middles - self.surface.origins[cell]
+            cosines = -np.einsum("ki,ki->k", self.normals, rays) / lengths(rays)
+            parts.append(by_unknowns(
+                self.surface, self.state, unknowns, lidars, cell, rows, cosines, sign * self.residuals / 2.0, False
+            ))  # fmt: skip
         # Channels are few entries in many columns; poses and scalars are in the same columns for all factors of one
         # pair of lidars.
         (values, columns), (of_channels, places) = (
@@ -161,31 +166,25 @@ class Elements:
 
 def by_unknowns(
     surface: Surface, state: State, unknowns: Unknowns, lidars: Sequence[Lidar], cell: np.ndarray,
-    by_twist: np.ndarray, cosines: np.ndarray | None = None, above: np.ndarray | None = None,
-    at: np.ndarray | None = None,
+    by_twist: np.ndarray, cosines: np.ndarray, above: np.ndarray, own_rays: bool = True,
 ) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
-    """Return the derivatives (K, 39) by the unknowns of the heights of cells (K,) over planes, and their columns (K,
-    39), those of channels last. `by_twist` (K, 6), the normal first, are the derivatives by the twist of their lidar.
-    The cells' rays meet the planes at `cosines` (K,) of incidence, and are `above` (K,) them at present; or, with
-    points `at` (K, 3) which they meet them, other rays of the same channels count."""
-    side, first = surface.side[cell], 0
+    """Return the derivatives (K, 39) by the unknowns of the heights of cells (K,) over planes, `above` (K,) at present,
+    and their columns (K, 39), those of channels last. `by_twist` (K, 6), the normal first, are the derivatives by the
+    twist of their lidar, `cosines` (K,) those of incidence of their rays on the planes, or of rays close to these
+    unless they are the cells' `own_rays`."""
+    side, cosines, first = surface.side[cell], np.clip(cosines, LEAST_COSINE, 1.0), 0
     shape = len(cell), COMMON + len(CHANNEL_KINDS)
     values, columns = np.zeros(shape), np.zeros(shape, dtype=np.int64)
     values[:, :6] = by_twist
     for number, lidar in enumerate(lidars):
-        rows, pose = np.flatnonzero(side == number), state.base_from_lidar[number]
-        cells, normals = cell[rows] - first, by_twist[rows, :3] @ pose[:3, :3]
-        channel = lidar.returns.channel[cells]
-        if at is None:
-            own = np.clip(cosines[rows], LEAST_COSINE, 1.0)
-            returns, beyond = lidar.returns.only(cells), -above[rows] / own
-        else:
-            points = apply(inverse(pose), at[rows])
-            returns, beyond = lidar.model.returns(points, channel, lidar.returns.echo[cells]), 0.0
-            own = np.clip(-np.einsum("ki,ki->k", normals, points) / returns.ranges, LEAST_COSINE, 1.0)
+        rows = np.flatnonzero(side == number)
+        cells = cell[rows] - first
         columns[rows, :6] = columns_of(unknowns.poses[number])
-        columns[rows, 6:] = unknowns.unit_columns(number, channel)
-        values[rows, 6:] = np.hstack(lidar.model.sensitivity(returns, own, normals, state.units[number], beyond=beyond))
+        columns[rows, 6:] = unknowns.unit_columns(number, lidar.returns.channel[cells])
+        values[rows, 6:] = np.hstack(lidar.model.sensitivity(
+            lidar.returns.only(cells), cosines[rows], by_twist[rows, :3] @ state.base_from_lidar[number][:3, :3],
+            state.units[number], -above[rows] / cosines[rows], None if own_rays else -cosines[rows],
+        ))  # fmt: skip
         first += len(lidar.surface.points)
     return values, columns
 
@@ -362,8 +361,8 @@ def _reductions(matching: _Matching, pairs: Sequence[tuple[int, int]], root: np.
 
 
 def _reduced(gains: np.ndarray) -> np.ndarray:
-    """Return gains over those that `CORRELATED` allows for, at most 1."""
-    return np.clip(CORRELATED**0.5 * gains, LEAST_GAIN, 1.0)
+    """Return gains over those that `CORRELATED` allows for, both less `UNSURE`, at most 1."""
+    return np.clip((gains - UNSURE) / (CORRELATED**-0.5 - UNSURE), LEAST_GAIN, 1.0)
 
 
 def _beside(surface: Surface, seen: np.ndarray, against: np.ndarray) -> np.ndarray:

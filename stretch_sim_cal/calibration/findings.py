@@ -304,7 +304,7 @@ def lateral_offsets(difference: float, deviation: float) -> list[Finding]:
     """Check the difference (m) between the distances at which the beams of two lidars pass their spin axes."""
     return when(
         abs(difference) - 3.0 * deviation > BESIDE_AXIS,
-        "driver_uncorrected",
+        "lateral_offset",
         f"the lateral offsets of the two lidars' beams differ by {1e3 * abs(difference):.1f} +- "
         f"{1e3 * deviation:.1f} mm, which their sensor files do not have; the result allows for it",
         "enable the correction of the lidar's model in its driver, or give the right sensor",

@@ -53,12 +53,14 @@ FAR = (10.0, 40.0)
 ODDS_OF_FAR = 0.01
 # Hypotheses whose log evidence is within this of the best one's are plausible.
 EVIDENCE_MARGIN = 4.0
-# What is of the scans and not of the unit is so many times what `ErrorModel.scan_roots` has, with such odds.
-SHARES_OF_SCANS: dict[str, tuple[np.ndarray, np.ndarray | float]] = {
-    "scan_motion": (np.array([0.01, 0.3, 1.0, 3.0]), np.array([1.0, 0.01, 0.01, 0.01])),
-    "wander": (np.array([0.01, 1.0, 3.0, 10.0]), 1.0),
-    "firing_order": (np.array([0.001, 0.3, 1.0, 3.0]), np.array([1.0, 1e-4, 1e-4, 1e-4])),
-    "lateral_offset": (np.array([0.001, 0.3, 1.0, 3.0]), np.array([1.0, 1e-4, 1e-4, 1e-4])),
+# What is of the scans and not of the unit is so many times what `ErrorModel.scan_roots` has, with such odds; or, if the
+# third is true, what lidars of one kind differ in: of a lateral offset that they have in common, all seem to be turned
+# alike.
+SHARES_OF_SCANS: dict[str, tuple[np.ndarray, np.ndarray | float, bool]] = {
+    "scan_motion": (np.array([0.01, 0.3, 1.0, 3.0]), np.array([1.0, 0.01, 0.01, 0.01]), False),
+    "wander": (np.array([0.01, 1.0, 3.0, 10.0]), 1.0, False),
+    "firing_order": (np.array([0.001, 0.3, 1.0, 3.0]), np.array([1.0, 1e-4, 1e-4, 1e-4]), False),
+    "lateral_offset": (np.array([0.001, 0.3, 1.0, 3.0]), np.array([1.0, 1e-4, 1e-4, 1e-4]), True),
 }
 SCALAR_KINDS = ("scalars", "harmonics", "shares", *SHARES_OF_SCANS)
 # Lidars of one kind have the same driver, which corrects the same of all, or different ones, with such odds; the shares
@@ -170,7 +172,7 @@ class Solver:
                 self._groups.append([lidar])
         for roots, model in zip(self._roots, unknowns.models, strict=True):
             roots |= model.scan_roots()
-        first_shares = {kind: shares[0] for kind, (shares, _) in SHARES_OF_SCANS.items()}
+        first_shares = {kind: shares[0] for kind, (shares, _, _) in SHARES_OF_SCANS.items()}
         self._covariances = {
             (tuple(group), kind): first_shares.get(kind, 1.0) ** 2 * np.eye(len(group))
             for group in self._groups
@@ -499,13 +501,12 @@ class Solver:
                 independent = np.eye(len(group))
                 trials, odds = [SAME_DRIVER * independent + 1.0 - SAME_DRIVER, independent], ODDS_OF_DRIVERS
             elif kind in SHARES_OF_SCANS and self.learns_scans:
-                shares, odds = SHARES_OF_SCANS[kind]
+                shares, odds, only_differences = SHARES_OF_SCANS[kind]
+                if only_differences and len(group) < 2:
+                    continue
                 each = np.eye(len(group))
-                if kind == "lateral_offset":
-                    # What lidars have in common hardly shows: from where one of them is, all seem to be turned alike.
-                    trials = [shares[0] ** 2 * each + share**2 * (each - 1.0 / len(group)) for share in shares]
-                else:
-                    trials = [share**2 * each for share in shares]
+                varying = each - 1.0 / len(group) if only_differences else each
+                trials = [shares[0] ** 2 * (each - varying) + share**2 * varying for share in shares]
             else:
                 continue
             self._average(key, trials, evidence, widths[columns], odds)

@@ -255,13 +255,14 @@ class ErrorModel:
 
     def sensitivity(
         self, returns: Returns, cosines: np.ndarray | float, normals: np.ndarray, values: np.ndarray,
-        beyond: np.ndarray | float = 0.0,
+        beyond: np.ndarray | float = 0.0, along: np.ndarray | None = None,
     ) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
         """Return the derivatives of `normals . corrected(...)` by the scalars and `OF_SCANS` (N, 30) and, in the order
         of `CHANNEL_KINDS`, by those of the return's channel (N, 3); normals (N, 3) are in the lidar's frame.
 
         The returns lie `beyond` (N,) m beyond the estimated surface, at which derivatives are taken: at the noisy
-        returns they would correlate with the residuals, and bias scale and near range.
+        returns they would correlate with the residuals, and bias scale and near range. `along` (N,) is the height that
+        points gain by longer ranges, by default the rays' component along the normals.
         """
         returns, added = self._measured(returns, values)
         distances = self._distances(returns, cosines, values) - beyond
@@ -270,7 +271,7 @@ class ErrorModel:
         cos_e, sin_e, cos_a, sin_a = np.cos(elevation), np.sin(elevation), np.cos(azimuth), np.sin(azimuth)
         upward = np.stack([-sin_e * cos_a, -sin_e * sin_a, cos_e], axis=1)
         aside = np.stack([-cos_e * sin_a, cos_e * cos_a, np.zeros_like(cos_e)], axis=1)
-        along = np.einsum("ni,ni->n", normals, rays)
+        along = np.einsum("ni,ni->n", normals, rays) if along is None else along
         by_elevation, by_azimuth = (distances * np.einsum("ni,ni->n", normals, way) for way in (upward, aside))
         fading = np.exp(-distances / self.spread.near_length)
         by_range = -along / (1.0 + values[SCALE] - values[NEAR] / self.spread.near_length * fading)

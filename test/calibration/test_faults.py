@@ -322,7 +322,7 @@ def test_beams_that_pass_the_axis_aside_are_allowed_for_and_named(seed):
     found, off, squared = calibrated(edited(seed, "beams 3 to 30 mm aside of the axis"))
     assert found.accepted and squared < FOUR_SIGMA
     assert np.degrees(np.linalg.norm(off[3:])) < 0.04
-    assert "driver_uncorrected" in {finding.code for finding in found.findings}
+    assert "lateral_offset" in {finding.code for finding in found.findings}
 
 
 @pytest.mark.parametrize("seed", [30004, 30006])

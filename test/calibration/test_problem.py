@@ -205,7 +205,7 @@ def test_the_solution_is_that_of_all_data_and_priors_written_out(curvature, rand
     """From a state away from the nominal one, with the left lidar fixed, no channel errors in the model, and lidars
     that differ as the sensor file says."""
     monkeypatch.setattr(solving, "SHARES", np.ones(1))
-    first = {kind: (shares[:1], 1.0) for kind, (shares, _) in solving.SHARES_OF_SCANS.items()}
+    first = {kind: (shares[:1], 1.0, False) for kind, (shares, _, _) in solving.SHARES_OF_SCANS.items()}
     monkeypatch.setattr(solving, "SHARES_OF_SCANS", first)
     unknowns = Unknowns((MODEL, MODEL))
     nominal = replace(POSED, units=NOTHING.units, curvature=np.zeros(3))
