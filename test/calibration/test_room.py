@@ -36,21 +36,22 @@ GRIDS = 2
 
 
 class Room:
-    """A furnished room at the truth, with the floor, as units with known errors see it."""
+    """A furnished room at the truth, with the floor, as two units with known errors see it; of one, if it is given
+    twice, other scans."""
 
-    def __init__(self):
+    def __init__(self, sides=SIDES):
         simulator = EmbeddedSimulator(SimulationSetup("furnished_room", "jt128_sparse_real", seed=5))
         self.model = simulator.sensor.error_model()
         self.unknowns = Unknowns((self.model, self.model))
         self.state = State(
-            tuple(simulator.base_from_lidar(side) for side in SIDES),
-            tuple(simulator.lidar(side).unit.values for side in SIDES), simulator.floor_in_base,
+            tuple(simulator.base_from_lidar(side) for side in sides),
+            tuple(simulator.lidar(side).unit.values for side in sides), simulator.floor_in_base,
         )  # fmt: skip
         self.noise = Noise(np.full(2, simulator.sensor.range_noise), 3e-4)
         self.lidars = []
-        for side in SIDES:
+        for number, side in enumerate(sides):
             cells = DirectionCells(simulator.sensor)
-            for tick in range(3):
+            for tick in range(3 * sides[:number].count(side), 3 * sides[:number].count(side) + 3):
                 cells.add(cloud_of(simulator.scan(side, tick), side))
             self.lidars.append(Lidar.of_cells(cells))
         self.block = self.at(self.state)
@@ -244,6 +245,21 @@ def test_only_patches_show_an_error_that_moves_every_surface_alike(room):
         alike[[unit.start + OFFSET, unit.start + INCIDENCE]] = offset[unit.start + OFFSET] = 1.0
     assert offset @ of_elements @ offset > 100.0 * (alike @ of_elements @ alike)
     assert alike @ of_elements @ alike < 0.02**-2
+
+
+def test_elements_of_lidars_at_one_spot_do_not_show_an_offset_of_ranges_that_both_have():
+    """What shape surfaces have between the cells would look like one: of real lidars, offsets of half a metre."""
+    room = Room(sides=("left", "left"))
+    block, both = room.block.with_elements(), np.zeros(room.unknowns.size)
+    both[[unit.start + OFFSET for unit in room.unknowns.units]] = 1.0
+    of_elements = room.equations(replace(block, patch_weights=np.zeros_like(block.patch_weights))).information
+    assert both @ of_elements @ both < 0.3**-2
+
+
+def test_what_is_nearer_than_lidars_measure_well_is_not_used(room):
+    ranges, usable = (np.concatenate([getattr(lidar.surface, name) for lidar in room.lidars])
+                      for name in ("ranges", "usable"))  # fmt: skip
+    assert np.any(ranges < 0.3) and not np.any(usable & (ranges < 0.3)) and np.all(usable | (ranges < 0.3))
 
 
 def fits(height, slope=0.0, count=20, misfit=17.0, deviations=(0.001, 0.01, 0.01), correlation=0.0):
