@@ -5,6 +5,7 @@ from dataclasses import replace
 from functools import lru_cache
 
 import numpy as np
+import pytest
 from scipy.stats import chi2, norm
 
 from stretch_sim_cal.calibration.methods import alignment_method
@@ -26,6 +27,11 @@ REAL_ERRORS = (
 )
 # As improbable for the squared, normalised error of a pose as 4 sigma are for a number.
 FOUR_SIGMA = float(chi2.isf(2.0 * norm.sf(4.0), 6))
+
+
+def further_long(first, *others):
+    """Return the values of a test: the first one for `make test`, the others for `make test-long`."""
+    return [first, *(pytest.param(value, marks=pytest.mark.long) for value in others)]
 
 
 class SimulatedScene:

@@ -7,7 +7,7 @@ import edited_clouds as returns
 import faults
 import numpy as np
 import pytest
-from alignment_scenes import FOUR_SIGMA, FRAMES, REAL, drawn_scene
+from alignment_scenes import FOUR_SIGMA, FRAMES, REAL, drawn_scene, further_long
 from edits import EDITS
 from stage import Stage, judged
 
@@ -127,7 +127,7 @@ def test_few_channels_with_somebody_in_one_scan_are_aligned_from_a_rough_guess(k
     assert millimetres < 4.0 and degrees < 0.06
 
 
-@pytest.mark.parametrize("seed", [7003, 7008])
+@pytest.mark.parametrize("seed", further_long(7003, 7008))
 def test_leaves_do_not_show_that_two_units_measure_alike(seed):
     """With a wall or two on one side, the errors of the units and the pose are only together what the views show."""
     stage = Stage(load_sensor("vlp16"), seed, two_units=True, place="garden")
@@ -135,7 +135,7 @@ def test_leaves_do_not_show_that_two_units_measure_alike(seed):
     assert refused or 6.0 * squared < FOUR_SIGMA
 
 
-@pytest.mark.parametrize("seed", [17, 23])
+@pytest.mark.parametrize("seed", further_long(17, 23))
 def test_laths_before_the_walls_do_not_mislead(seed):
     """From opposite sides cells see different shares of laths and wall: 8.8 mm and 1.9 mm off, 7.9 and 4.9 standard
     deviations, when both counted as one rough surface."""
@@ -144,9 +144,7 @@ def test_laths_before_the_walls_do_not_mislead(seed):
     assert not refused and distance < 3.0 and 6.0 * squared < FOUR_SIGMA
 
 
-@pytest.mark.parametrize(
-    "seed", [161156, 161237, *(pytest.param(seed, marks=pytest.mark.long) for seed in (161214, 161233))]
-)
+@pytest.mark.parametrize("seed", further_long(161156, 161237, 161214, 161233))
 def test_a_floor_seen_at_a_grazing_angle_is_noisy_and_no_motion(seed):
     """One channel sees the floor, with twice the noise of the walls; 2 to 4 mm by one lidar passed for significant."""
     case = faults.recorded("stage", seed)
@@ -154,10 +152,11 @@ def test_a_floor_seen_at_a_grazing_angle_is_noisy_and_no_motion(seed):
     assert found.accepted and not {"moved", "lidar_moved"} & {each.code for each in found.findings}
 
 
-def test_ours_is_at_least_as_exact_as_the_plain_methods_with_few_channels():
+@pytest.mark.parametrize("stages", further_long(4, 8))
+def test_ours_is_at_least_as_exact_as_the_plain_methods_with_few_channels(stages):
     """Medians over stages against the better one, of translation and rotation; a lidar without errors of its own."""
     found = {method: [] for method in ("planes", "gicp", "published")}
-    for seed in range(31, 39):
+    for seed in range(31, 31 + stages):
         stage = Stage(replace(load_sensor("vlp16"), spread=UnitSpread()), seed)
         for method, rows in found.items():
             rows.append(judged(stage.align(method, True, stage.guess()), stage.truth))
@@ -281,13 +280,13 @@ def calibrated(case):
     return found, off, off @ np.linalg.solve(found.covariance, off)
 
 
-@pytest.mark.parametrize("seed", [60015, 60053])
+@pytest.mark.parametrize("seed", further_long(60015, 60053))
 def test_a_wall_that_stands_elsewhere_for_one_lidar_does_not_pass_as_ranges_that_wander(seed):
     found, *_ = calibrated(edited(seed, "a wall elsewhere for one lidar"))
     assert "impossible_wander" in {each.code for each in found.findings} and not found.accepted
 
 
-@pytest.mark.parametrize("seed", [60044, 60057])
+@pytest.mark.parametrize("seed", further_long(60044, 60057))
 def test_a_wall_that_stands_elsewhere_for_one_lidar_is_named_whichever_error_of_a_lidar_explains_it(seed):
     """Which one is nearly the same, so that another processor's rounding decides."""
     found, _, squared = calibrated(edited(seed, "a wall elsewhere for one lidar"))
@@ -296,9 +295,7 @@ def test_a_wall_that_stands_elsewhere_for_one_lidar_is_named_whichever_error_of_
     assert squared < FOUR_SIGMA
 
 
-@pytest.mark.parametrize(
-    "seed", [141018, *(pytest.param(seed, marks=pytest.mark.long) for seed in (60006, 141004, 141037))]
-)
+@pytest.mark.parametrize("seed", further_long(141018, 60006, 141004, 141037))
 def test_a_wall_without_which_the_result_is_another_is_named_and_in_the_uncertainty(seed):
     """Errors of lidars, each of which is possible, explain that it stands elsewhere for one of them: 4 to 19 mm off,
     with a chi-square of 32 to 301, before the estimate was tried without it."""
@@ -310,13 +307,13 @@ def test_a_wall_without_which_the_result_is_another_is_named_and_in_the_uncertai
     assert "one_surface" in {each.code for each in exactly.findings if each.severity == "error"}
 
 
-@pytest.mark.parametrize("seed", [61012, 61013])
+@pytest.mark.parametrize("seed", further_long(61012, 61013))
 def test_a_cover_that_lengthens_ranges_in_its_middle_is_allowed_for(seed):
     found, _, squared = calibrated(edited(seed, "a cover, 1 to 6 mm longer ranges in its middle"))
     assert found.accepted and squared < FOUR_SIGMA
 
 
-@pytest.mark.parametrize("seed", [195102, 195106])
+@pytest.mark.parametrize("seed", further_long(195102, 195106))
 def test_beams_that_pass_the_axis_aside_are_allowed_for_and_named(seed):
     """By 9 and 20 mm: in a room nearly a turn of the lidar, by 0.1 deg and more."""
     found, off, squared = calibrated(edited(seed, "beams 3 to 30 mm aside of the axis"))
@@ -325,7 +322,7 @@ def test_beams_that_pass_the_axis_aside_are_allowed_for_and_named(seed):
     assert "lateral_offset" in {finding.code for finding in found.findings}
 
 
-@pytest.mark.parametrize("seed", [30004, 30006])
+@pytest.mark.parametrize("seed", further_long(30004, 30006))
 def test_coordinates_cut_to_whole_steps_are_recognised_and_allowed_for(seed):
     case, step = faults.recorded("stage", seed), 0.008
     case.change(("left",), lambda cloud, _: returns.placed(cloud, np.trunc(coordinates(cloud) / step) * step))

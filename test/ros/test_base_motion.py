@@ -10,10 +10,9 @@ from geometry_msgs.msg import Twist
 from stretch_sim_cal.errors import Refused, RunFailure
 from stretch_sim_cal.geometry.transforms import from_xyz_rpy
 from stretch_sim_cal.robot.profile import load_profile
-from stretch_sim_cal.ros import base_motion
+from stretch_sim_cal.ros import base_motion, watchdog
 from stretch_sim_cal.ros.base_motion import BaseMotion, Odometer, Speeds
 from stretch_sim_cal.ros.messages import odometry_message
-from stretch_sim_cal.ros.watchdog import Watchdog
 from stretch_sim_cal.simulation.driving import DrivingBase
 
 BASES = {name: load_profile(name).base for name in ("stretch4", "two_lidar_amr")}
@@ -30,12 +29,13 @@ class Road:
         self.node = SimpleNamespace(get_clock=lambda: clock)
         self.log = SimpleNamespace(warning=lambda text: None)
         self.executor = SimpleNamespace(spin_once=lambda timeout_sec: self.spin_once(timeout_sec))
-        monkeypatch.setattr(base_motion, "time", SimpleNamespace(monotonic=lambda: self.driving.now))
+        for module in (base_motion, watchdog):
+            monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: self.driving.now))
         monkeypatch.setattr(base_motion, "MatchedSubscription", lambda *_, **__: SimpleNamespace(close=None))
-        self.watchdog = watchdog = Watchdog(1.0, lambda text: None, now=lambda: self.driving.now)
-        watchdog.watch("odometry", str)
-        self.odometer = Odometer(self, "/odom", watchdog)
-        self.motion = BaseMotion(self, self.odometer, base, "/cmd_vel", Speeds.of(base, 0.2, 0.5), watchdog)
+        self.watchdog = watchdog.Watchdog(1.0, lambda text: None, now=lambda: self.driving.now)
+        self.watchdog.watch("odometry", str)
+        self.odometer = Odometer(self, "/odom", self.watchdog)
+        self.motion = BaseMotion(self, self.odometer, base, "/cmd_vel", Speeds.of(base, 0.2, 0.5), self.watchdog)
         self.motion._publisher = SimpleNamespace(msg_type=Twist, publish=self._publish)
         while self.odometer.pose is None:
             self.spin_once(STEP)
