@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from alignment_scenes import SimulatedScene, align, assert_aligned, normalised_error
+from alignment_scenes import SimulatedScene, align, assert_aligned, further_long, normalised_error
 from floor_scenes import box
 
 from stretch_sim_cal.calibration.alignment.planes import PlaneAlignment
@@ -86,7 +86,7 @@ def undergrowth(seed: int, vans_moved: float) -> tuple[np.ndarray, np.ndarray, n
     return top, side, right_to_left
 
 
-@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize("seed", further_long(0, 1))
 def test_few_flat_surfaces_that_moved_do_not_lead_away_from_what_the_whole_views_say(seed):
     top, side, truth = undergrowth(seed, vans_moved=0.3)
     alignment = PlaneAlignment(truth @ exp(np.full(6, 0.05)), AlignmentSettings())

@@ -6,6 +6,7 @@ from unittest import mock
 
 import numpy as np
 import pytest
+from alignment_scenes import further_long
 from floor_scenes import Scene, box, height_field, scene_of, solve, solved
 
 import stretch_sim_cal as cal
@@ -29,7 +30,7 @@ from stretch_sim_cal.simulation.setup import SimulationSetup
 SPARSE = {"millimetres": 0.25, "degrees": 0.015}  # what 5 frames of the sparse sensor allow
 
 
-@pytest.mark.parametrize("world", [pytest.param("furnished_room", marks=pytest.mark.long), "tables"])
+@pytest.mark.parametrize("world", further_long("tables", "furnished_room"))
 def test_ten_frames_of_the_real_sensor_meet_the_target(world):
     scene = Scene(world, seed=101, sensor="jt128_ideal")
     result = scene.solve(frames=10)
@@ -78,14 +79,14 @@ def test_a_step_of_3_mm_through_the_floor_is_seen_by_the_sparse_sensor(edge, beh
     assert ("behind: beyond it the floor is 3" in told or "behind: beyond it the floor is 2" in told) == behind
 
 
-@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.long)])
+@pytest.mark.parametrize("seed", further_long(1, 2))
 def test_a_step_of_half_of_that_is_seen_in_one_frame_or_makes_the_result_less_sure(seed):
     scene = Scene(seed=seed, things=[box([6, 12, 0.003], [3.5, 0, 0])])
     result = scene.solve(frames=1)
     assert abs(scene.error(result)[0]) < 3.5 * np.sqrt(result.covariance[0, 0])
 
 
-@pytest.mark.parametrize("ahead", [pytest.param(True, marks=pytest.mark.long), False])
+@pytest.mark.parametrize("ahead", further_long(False, True))
 def test_of_a_floor_that_bends_the_robots_side_counts(ahead):
     ramp = height_field(lambda x, y: np.radians(0.3) * np.maximum((x if ahead else -x) - 0.4, 0.0))
     scene = Scene(sensor="jt128_ideal", things=[ramp], without=("floor", "ground"))
@@ -96,7 +97,7 @@ def test_of_a_floor_that_bends_the_robots_side_counts(ahead):
 
 
 def test_an_even_floor_has_no_step():
-    even = [solved(), *(solved("furnished_room", seed, frames=1) for seed in range(1, 6))]
+    even = [solved(), *(solved("furnished_room", seed, frames=1) for seed in range(1, 4))]
     assert not any(warning.code == "floor_step" for result in even for warning in result.warnings)
 
 
@@ -129,7 +130,7 @@ def test_where_the_floor_bends_the_plane_touches_it_at_the_robot():
     assert result.diagnostics["curvature"] > 0.0005
 
 
-@pytest.mark.parametrize("world", ["furnished_room", pytest.param("tables", marks=pytest.mark.long)])
+@pytest.mark.parametrize("world", further_long("furnished_room", "tables"))
 def test_ranges_that_are_all_too_long_do_not_sink_the_floor(world):
     scene = Scene(world, sensor="jt128_ideal", sensor_changes={"range_biases": np.full(128, 0.004)})
     described = replace(scene.simulator.sensor, spread=UnitSpread(range_offset=0.005))
@@ -194,9 +195,10 @@ def test_an_unsure_alignment_makes_the_floor_less_sure():
     assert unsure.covariance[0, 0] > 1.5 * sure.covariance[0, 0]
 
 
-def test_the_covariance_covers_the_error():
+@pytest.mark.parametrize("scenes", further_long(3, 5))
+def test_the_covariance_covers_the_error(scenes):
     squares = []
-    for seed in range(1, 6):
+    for seed in range(1, 1 + scenes):
         result = solved("furnished_room", seed, frames=1)
         error = scene_of("furnished_room", seed).error(result)
         squares.append(error @ np.linalg.solve(result.covariance, error))

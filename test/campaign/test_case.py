@@ -135,6 +135,8 @@ def test_the_most_wrong_case_that_a_search_found_is_what_its_covariance_says():
 
 
 def test_the_body_shape_is_held_against_the_true_robot_with_the_calibration_found(tried, monkeypatch):
+    grids = case.SimulatedCase._grids
+    monkeypatch.setattr(case.SimulatedCase, "_grids", lambda own, settings, _: grids(own, settings, "quick"))
     found = tried.body_shape
     assert found["accepted"] and 1.0 <= found["area_ratio"] < 1.05, found
     # What the floor's tilt and the mounts put the lidars off by is in the shape: it sticks out by some of it, no more.

@@ -121,5 +121,6 @@ def test_doctor_and_calibrate_say_what_the_lidars_and_their_driver_do(simulator,
     assert f"left lidar: ring: there, 0 to 63; table: {SENSOR}" in lines
     assert any(line.startswith("right lidar: distance correction: off in the driver") for line in lines)
     assert lines[-1].startswith("sync: right scans begin")
-    _, _, said = called("calibrate", folder, "--only", "alignment", "--out", tmp_path / "cal.yaml")
+    quickly = ("--only", "alignment", "--method", "published")
+    _, _, said = called("calibrate", folder, *quickly, "--out", tmp_path / "cal.yaml")
     assert all(line in said for line in lines)

@@ -114,34 +114,24 @@ TILT_DEG, HEIGHT = [0.5, -0.3], 0.031
 FLOOR_FROM_BASE = from_xyz_rpy((0.0, 0.0, HEIGHT), np.radians([*TILT_DEG, 0.0]))
 
 
-def test_finds_the_floor_and_writes_both_files(graph):
-    write_calibration(graph.calibration_file, None)
-    with graph.drivers(tilt_deg=TILT_DEG, height=HEIGHT):
-        named = ("--fit-method", "svd", "--mode", "average_transforms")
-        ended = graph.call("ros_find_floor_calibration", *SAMPLES, *named, code=0)
-    assert "fit_method 'svd' is not offered" in ended.err and "mode 'average_transforms'" in ended.err
-    file = CalibrationFile.load(graph.calibration_file)
-    height = file.floor_plane.offset - FLOOR_FROM_BASE[2, 3]
-    tilt = np.arccos(min(1.0, file.floor_plane.normal @ FLOOR_FROM_BASE[2, :3]))
-    assert abs(height) < 0.0005 and np.degrees(tilt) < 0.03
-    assert file.data["other"] == {"kept": True} and file.right_to_left is not None
-    recorded = joints_in(graph.folder / "fleet" / "stretch-test" / "stretch_calibration_values.yaml")["base_ref"]
-    assert error(file.footprint_from_base, recorded.parent_from_child)[0] < 1e-9
-    assert (recorded.parent, recorded.child) == ("base_footprint", "base_link")
-
-
-def test_looks_from_where_the_mounts_in_the_file_have_the_left_lidar(graph):
+def test_finds_the_floor_from_where_the_mounts_have_the_left_lidar_and_writes_both_files(graph):
     described = NOMINAL["left"]
     left = described @ from_xyz_rpy((0.004, 0.0, -0.003), np.radians([0.8, -0.5, 0.3]))
     write_calibration(graph.calibration_file, None, base_from_left=left)
     with graph.drivers(tilt_deg=TILT_DEG, height=HEIGHT):
-        ended = graph.call("ros_find_floor_calibration", *SAMPLES, code=0)
+        named = ("--fit-method", "svd", "--mode", "average_transforms")
+        ended = graph.call("ros_find_floor_calibration", *SAMPLES, *named, code=0)
+    assert "fit_method 'svd' is not offered" in ended.err and "mode 'average_transforms'" in ended.err
     assert "5.0 mm and 0.99 deg from where TF has it" in ended.err
-    found, expected = CalibrationFile.load(graph.calibration_file), floor_of_footprint(FLOOR_FROM_BASE)
+    file, expected = CalibrationFile.load(graph.calibration_file), floor_of_footprint(FLOOR_FROM_BASE)
     expected = expected.moved(left @ inverse(described))
-    assert abs(found.floor_plane.offset - expected.offset) < 0.0005
-    assert np.degrees(np.arccos(min(1.0, found.floor_plane.normal @ expected.normal))) < 0.03
-    assert np.sqrt(found.entries[FLOOR].covariance[0, 0]) > 1e-4  # that of the mount
+    assert abs(file.floor_plane.offset - expected.offset) < 0.0005
+    assert np.degrees(np.arccos(min(1.0, file.floor_plane.normal @ expected.normal))) < 0.03
+    assert np.sqrt(file.entries[FLOOR].covariance[0, 0]) > 1e-4  # that of the mount
+    assert file.data["other"] == {"kept": True} and file.right_to_left is not None
+    recorded = joints_in(graph.folder / "fleet" / "stretch-test" / "stretch_calibration_values.yaml")["base_ref"]
+    assert error(file.footprint_from_base, recorded.parent_from_child)[0] < 1e-9
+    assert (recorded.parent, recorded.child) == ("base_footprint", "base_link")
 
 
 def test_rollback_brings_back_the_calibration_before_the_last_write(graph):
