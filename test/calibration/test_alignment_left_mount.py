@@ -84,6 +84,6 @@ def test_the_joints_of_a_recording_are_used(tmp_path, capsys):
         write_joints(writer, simulator.joints.joint_positions, SECOND)
         for tick in range(4):
             write_scans(writer, simulator, tick)
-    options = ("--only", "alignment", "--out", f"{folder}.yaml", "--sensor", "jt128_sparse")
+    options = ("--only", "alignment", "--method", "published", "--out", f"{folder}.yaml", "--sensor", "jt128_sparse")
     assert main(["calibrate", str(folder), *options]) == 0
     assert "its described pose" in capsys.readouterr().err

@@ -152,11 +152,10 @@ def test_a_floor_seen_at_a_grazing_angle_is_noisy_and_no_motion(seed):
     assert found.accepted and not {"moved", "lidar_moved"} & {each.code for each in found.findings}
 
 
-@pytest.mark.parametrize("stages", further_long(4, 8))
-def test_ours_is_at_least_as_exact_as_the_plain_methods_with_few_channels(stages):
+def test_ours_is_at_least_as_exact_as_the_plain_methods_with_few_channels():
     """Medians over stages against the better one, of translation and rotation; a lidar without errors of its own."""
     found = {method: [] for method in ("planes", "gicp", "published")}
-    for seed in range(31, 31 + stages):
+    for seed in range(31, 39):
         stage = Stage(replace(load_sensor("vlp16"), spread=UnitSpread()), seed)
         for method, rows in found.items():
             rows.append(judged(stage.align(method, True, stage.guess()), stage.truth))
