@@ -109,9 +109,10 @@ def on_its_way(monkeypatch):
     return do
 
 
-def test_a_drive_finds_lidars_and_wheels_and_is_a_recording(amr):
-    before = amr.place()
-    ended = amr.calibrate("whole", *SLOWLY, "--target-deg", "0.25", "--continuous", "--yes", "--json", code=0)
+@pytest.mark.parametrize("how", [(), pytest.param((*SLOWLY, "--continuous"), marks=pytest.mark.long)])
+def test_a_drive_finds_lidars_and_wheels_and_is_a_recording(amr, how):
+    before, drive = amr.place(), "continuous" if how else "whole"
+    ended = amr.calibrate(drive, *how, "--target-deg", "0.25", "--yes", "--json", code=0)
     assert "8 stops" in ended.err and "stop 6 of 8" in ended.err
     assert "the drive ends after 6 of 8 stops, target reached: x, y and yaw of every lidar" in ended.err
     said, file = json.loads(ended.out.splitlines()[-1]), CalibrationFile.load(amr.graph.calibration_file)
@@ -132,12 +133,14 @@ def test_a_drive_finds_lidars_and_wheels_and_is_a_recording(amr):
         assert error(file.footprint_from_lidar[name], over_floor @ true)[0] < 0.01
     # In a simulation that runs three times as fast, what is heard and commanded is three times as late.
     np.testing.assert_allclose(amr.place()[:2], before[:2], atol=0.12)
-    odometry, late = said["wheels"]["odometry"], amr.simulation.driving.errors.clock_offset
-    assert odometry["clock_std"] < 0.0005 and abs(odometry["clock"] - late) < 4.0 * odometry["clock_std"]
-    stations = cal.open_drive(amr.folder("whole"), robot="two_lidar_amr")
+    stations = cal.open_drive(amr.folder(drive), robot="two_lidar_amr")
     assert [len(station.clouds["right"]) for station in stations] == [1] * 7
-    with_moving = cal.open_drive(amr.folder("whole"), robot="two_lidar_amr", continuous=True)
-    assert 7 + 10 < len(with_moving) == said["wheels"]["num_stations"]
+    if how:
+        odometry, late = said["wheels"]["odometry"], amr.simulation.driving.errors.clock_offset
+        assert odometry["clock_std"] < 0.0005 and abs(odometry["clock"] - late) < 4.0 * odometry["clock_std"]
+        stations = cal.open_drive(amr.folder(drive), robot="two_lidar_amr", continuous=True)
+        assert len(stations) > 7 + 10
+    assert len(stations) == said["wheels"]["num_stations"]
 
 
 def test_a_dry_run_says_where_it_would_drive_and_does_not(amr):
