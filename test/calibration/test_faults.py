@@ -286,7 +286,8 @@ def test_a_wall_that_stands_elsewhere_for_one_lidar_does_not_pass_as_ranges_that
     assert "impossible_wander" in {each.code for each in found.findings} and not found.accepted
 
 
-@pytest.mark.parametrize("seed", further_long(60044, 60057))
+@pytest.mark.long
+@pytest.mark.parametrize("seed", [60044, 60057])
 def test_a_wall_that_stands_elsewhere_for_one_lidar_is_named_whichever_error_of_a_lidar_explains_it(seed):
     """Which one is nearly the same, so that another processor's rounding decides."""
     found, _, squared = calibrated(edited(seed, "a wall elsewhere for one lidar"))
