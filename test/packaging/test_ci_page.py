@@ -65,7 +65,7 @@ def followed(distributions, tmp_path_factory) -> tuple[Path, list[subprocess.Com
     (folder / "robot.urdf").write_text(ROBOT)
     (wheel,) = distributions.glob("*.whl")
     shutil.copy(wheel, folder)
-    venv.create(folder / "venv", with_pip=True)
+    venv.create(folder / "venv")
     (site,) = (folder / "venv").glob("lib/python3*/site-packages")
     libraries = tmp_path_factory.mktemp("libraries")  # elsewhere: pytest looks for tests in the user's folder
     for each in Path(sysconfig.get_path("purelib")).iterdir():
@@ -73,11 +73,12 @@ def followed(distributions, tmp_path_factory) -> tuple[Path, list[subprocess.Com
             (libraries / each.name).symlink_to(each)
     (site / "libraries.pth").write_text(f"{libraries}\n")
     path = f"{folder / 'venv' / 'bin'}{os.pathsep}{os.environ['PATH']}"
-    # To pip, the libraries are installed already, and so is pytest, whose program lies elsewhere.
+    # To pip, the libraries are installed already, and so is pytest; the programs of both lie elsewhere.
     offline = {"PATH": path, "PIP_NO_INDEX": "1", "PIP_FIND_LINKS": ""}
-    program = folder / "venv" / "bin" / "pytest"
-    program.write_text(f"#!/bin/sh\nexec '{folder}/venv/bin/python' -m pytest \"$@\"\n")
-    program.chmod(0o755)
+    python = folder / "venv" / "bin" / "python"
+    for name, call in (("pytest", f"'{python}' -m pytest"), ("pip", f"'{sys.executable}' -m pip --python '{python}'")):
+        python.with_name(name).write_text(f'#!/bin/sh\nexec {call} "$@"\n')
+        python.with_name(name).chmod(0o755)
     return folder, [bash(block, folder, **offline) for block in (FIRST, SECOND)]
 
 
