@@ -228,7 +228,6 @@ class ScenarioItem(pytest.Item):
 
     def _run(self, folder: Path, backend: str) -> str | None:
         """Run the scenario in a folder; return why it fails, None if it passes."""
-        from stretch_sim_cal.harness.report import write_report
         from stretch_sim_cal.harness.run import run_scenario
         from stretch_sim_cal.harness.scenario import load_scenario
 
@@ -241,6 +240,8 @@ class ScenarioItem(pytest.Item):
         if verdict.passed:
             return None
         if self.config.getoption("--simcal-artifacts") is not None:
+            from stretch_sim_cal.harness.report import write_report  # matplotlib takes half a second
+
             write_report(verdict, folder)
         return "\n".join([*(quantity.line() for quantity in quantities), *verdict.reasons])
 
