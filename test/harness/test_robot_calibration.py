@@ -39,7 +39,7 @@ ROBOT = (
     "--lidar-right-error=-0.0115,0.0125,-0.0105,-1.1,1.35,-0.95", "--base-error", "0.002,0.3,-0.2",
 )  # fmt: skip
 QUICK = (
-    "--yes", "--use-sim-time", "--sensor", "jt128_sparse", "--alignment-samples", "4", "--floor-samples", "2",
+    "--yes", "--use-sim-time", "--sensor", "jt128_sparse", "--alignment-samples", "6", "--floor-samples", "3",
     "--mounts-plan", "quick", "--plan", "quick", "--fit-method", "circle", "--frames", "1", "--speed-factor", "10",
 )  # fmt: skip
 

@@ -32,7 +32,7 @@ from stretch_sim_cal.recording.dataset import read_dataset
 from stretch_sim_cal.simulation.embedded import EmbeddedSimulator
 
 SPARSE = "furnished_room_sparse"
-FEW = {"alignment": {"num_samples": 5}, "floor": {"num_samples": 3},
+FEW = {"alignment": {"num_samples": 10}, "floor": {"num_samples": 5},
        "body_shape": {"plan": "quick", "fit_method": "circle"}}  # fmt: skip
 NOMINAL_METHOD = '''
 import numpy as np
