@@ -291,7 +291,6 @@ def test_a_drive_that_was_cut_off_is_put_aside_and_its_result_stands_on_the_page
     assert not present.valid and "has moved relative to the left one" in present.sentence
 
 
-@pytest.mark.long
 def test_the_lidars_of_a_robot_with_three_are_aligned_in_one_command_and_all_on_its_page(tmp_path):
     robot = ("--robot", "three_lidar_amr", "--sensor", "os0_32_sparse")
     errors = (
