@@ -46,9 +46,14 @@ class AnotherPlace:
 
 
 def after_turning(
-    lidars: tuple[Lidar, Lidar], estimate: JointEstimate, solver: Solver, base_from_left: np.ndarray
+    lidars: tuple[Lidar, Lidar],
+    estimate: JointEstimate,
+    solver: Solver,
+    covariance: np.ndarray,
+    base_from_left: np.ndarray,
 ) -> AnotherPlace:
-    """Return the gain of a turn on the spot, given the estimate from the place at which the lidars have these cells."""
+    """Return the gain of a turn on the spot, given the estimate from the place at which the lidars have these cells.
+    By what the `covariance` (6, 6) that is said of it exceeds its own, that after the turn is expected to do, too."""
     block = estimate.blocks[0]
     rotation = from_xyz_rpy([0.0, 0.0, 0.0], [0.0, 0.0, -TURN])
     again = _looking_again(lidars, block, inverse(base_from_left) @ rotation @ base_from_left)
@@ -61,11 +66,13 @@ def after_turning(
         part.add_to(added, solver.unknowns, seeing)
     noise_information = estimate.noise_information + unseen.noise_information() + turned.noise_information()
     both = deepcopy(solver).solve(estimate.equations.plus(added), block.state, noise_information)
-    return AnotherPlace(_deviations(estimate.solution.covariance), _deviations(both.covariance))
+    before, after = (_deviations(each.covariance[RIGHT, RIGHT]) for each in (estimate.solution, both))
+    said = _deviations(covariance)
+    return AnotherPlace(said, said * after / before)
 
 
 def _deviations(covariance: np.ndarray) -> np.ndarray:
-    return np.sqrt(np.diag(covariance[RIGHT, RIGHT]).reshape(2, 3).mean(axis=1))
+    return np.sqrt(np.diag(covariance).reshape(2, 3).mean(axis=1))
 
 
 def _looking_again(lidars: tuple[Lidar, Lidar], block: RoomBlock, turned: np.ndarray) -> tuple[Lidar, Lidar]:

@@ -73,7 +73,7 @@ class RoomAlignment:
         self._intake = FrameIntake(names)
         self._sensors = by_lidar(self._settings.sensor, len(names))
         self._places: list[tuple[DirectionCells, ...]] = []
-        self._solved: tuple[tuple[Lidar, ...], JointEstimate, Solver] | None = None
+        self._solved: tuple[tuple[Lidar, ...], JointEstimate, Solver, np.ndarray] | None = None
         self.new_place()
 
     def new_place(self) -> None:
@@ -121,8 +121,7 @@ class RoomAlignment:
         two lidars; None if it is unknown."""
         if self._solved is None or self._settings.base_from_left is None or len(self._names) > len(SIDES):
             return None
-        lidars, estimate, solver = self._solved
-        return after_turning(lidars, estimate, solver, self._settings.base_from_left)
+        return after_turning(*self._solved, self._settings.base_from_left)
 
     def aligned(self) -> LidarPoses:
         """Return the lidars' poses in the first one's frame. Raises `InputError` if one gave no return at all, or if
@@ -180,7 +179,7 @@ class RoomAlignment:
             seen, ties, self._initial, self._names, self._sensors, estimate.solution, unknowns, hinging, leaning,
             fallback, worse,
         )  # fmt: skip
-        self._solved = None if worse else (places[0], estimate, solver)
+        self._solved = None if worse else (places[0], estimate, solver, evidence.covariance)
         return evidence, estimate
 
     @staticmethod
