@@ -47,8 +47,9 @@ from stretch_sim_cal.sensor.unit import CHANNEL_KINDS, LEAST_COSINE, OF_SCANS, S
 PIECE = 1.6  # m
 CORRELATED = 5.0  # variance of an estimate by these factors alone, over that of the sandwich, at least
 # A lidar is moved by this share of the residuals' deviation to measure gains: further, all residuals are outliers.
-# Gains are uncertain by `UNSURE`, those of fewer factors, as of two domes that hardly overlap, by more.
-MOVED, UNSURE, LEAST_GAIN, FEWEST_MOVED = 0.5, 0.15, 0.01, 300
+# Gains are uncertain by `UNSURE` over the root of the number of cells that are moved (measured with 600 to 800 cells:
+# 0.15); those of fewer factors than the last, as of two domes that hardly overlap, are not measured.
+MOVED, UNSURE, LEAST_GAIN, FEWEST_MOVED = 0.5, 4.0, 0.01, 300
 MOVED_CELLS, OF_PAIR = 3000, 100  # at most so many cells are moved, or so many of each pair
 MAX_PLANARITY = 0.3
 MIN_NORMAL_COSINE = 0.7
@@ -137,7 +138,7 @@ class Elements:
             rays = self.middles - self.surface.origins[cell]
             cosines = -np.einsum("ki,ki->k", self.normals, rays) / lengths(rays)
             parts.append(by_unknowns(
-                self.surface, self.state, unknowns, lidars, cell, rows, cosines, sign * self.residuals / 2.0, False
+                self.surface, self.state, unknowns, lidars, cell, rows, cosines, sign * self.residuals / 2.0
             ))  # fmt: skip
         # Channels are few entries in many columns; poses and scalars are in the same columns for all factors of one
         # pair of lidars.
@@ -166,12 +167,11 @@ class Elements:
 
 def by_unknowns(
     surface: Surface, state: State, unknowns: Unknowns, lidars: Sequence[Lidar], cell: np.ndarray,
-    by_twist: np.ndarray, cosines: np.ndarray, above: np.ndarray, own_rays: bool = True,
+    by_twist: np.ndarray, cosines: np.ndarray, above: np.ndarray,
 ) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
     """Return the derivatives (K, 39) by the unknowns of the heights of cells (K,) over planes, `above` (K,) at present,
     and their columns (K, 39), those of channels last. `by_twist` (K, 6), the normal first, are the derivatives by the
-    twist of their lidar, `cosines` (K,) those of incidence of their rays on the planes, or of rays close to these
-    unless they are the cells' `own_rays`."""
+    twist of their lidar, `cosines` (K,) those of incidence of their rays on the planes, or of rays close to these."""
     side, cosines, first = surface.side[cell], np.clip(cosines, LEAST_COSINE, 1.0), 0
     shape = len(cell), COMMON + len(CHANNEL_KINDS)
     values, columns = np.zeros(shape), np.zeros(shape, dtype=np.int64)
@@ -183,7 +183,7 @@ def by_unknowns(
         columns[rows, 6:] = unknowns.unit_columns(number, lidar.returns.channel[cells])
         values[rows, 6:] = np.hstack(lidar.model.sensitivity(
             lidar.returns.only(cells), cosines[rows], by_twist[rows, :3] @ state.base_from_lidar[number][:3, :3],
-            state.units[number], -above[rows] / cosines[rows], None if own_rays else -cosines[rows],
+            state.units[number], -above[rows] / cosines[rows], -cosines[rows],
         ))  # fmt: skip
         first += len(lidar.surface.points)
     return values, columns
@@ -341,6 +341,7 @@ def _reductions(matching: _Matching, pairs: Sequence[tuple[int, int]], root: np.
     moves, back = ((np.array([exp(step[:6]) for step in own]), own[:, 6]) for own in (steps, -steps))
     cells = sum(len(matching.of_lidar[lidar]) for lidar in itertools.chain(*pairs))
     every = max(1, cells // max(MOVED_CELLS, OF_PAIR * len(pairs)))
+    unsure = UNSURE * min(cells, MOVED_CELLS) ** -0.5
     response, expected = np.zeros((2, 6 * number - 5, 6 * number - 5))
     for pair in pairs:
         gradients, derivative = matching.gradients(pair, moves, back, every)
@@ -356,13 +357,13 @@ def _reductions(matching: _Matching, pairs: Sequence[tuple[int, int]], root: np.
     gain = np.linalg.solve(expected[:-1, :-1], response[:-1, :-1])
     whitened = root.T @ np.linalg.solve(root, gain.T).T
     gains, axes = np.linalg.eigh((whitened + whitened.T) / 2.0)
-    axes, of_units = root @ axes, _reduced(of_ranges[0] / max(of_ranges[1], 1e-9))
-    return (axes * _reduced(gains)) @ np.linalg.inv(axes), float(of_units) ** 2
+    axes, of_units = root @ axes, _reduced(of_ranges[0] / max(of_ranges[1], 1e-9), unsure)
+    return (axes * _reduced(gains, unsure)) @ np.linalg.inv(axes), float(of_units) ** 2
 
 
-def _reduced(gains: np.ndarray) -> np.ndarray:
-    """Return gains over those that `CORRELATED` allows for, both less `UNSURE`, at most 1."""
-    return np.clip((gains - UNSURE) / (CORRELATED**-0.5 - UNSURE), LEAST_GAIN, 1.0)
+def _reduced(gains: np.ndarray, unsure: float) -> np.ndarray:
+    """Return gains over those that `CORRELATED` allows for, both less what they are `unsure` of, at most 1."""
+    return np.clip((gains - unsure) / (CORRELATED**-0.5 - unsure), LEAST_GAIN, 1.0)
 
 
 def _beside(surface: Surface, seen: np.ndarray, against: np.ndarray) -> np.ndarray:
