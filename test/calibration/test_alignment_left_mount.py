@@ -86,4 +86,4 @@ def test_the_joints_of_a_recording_are_used(tmp_path, capsys):
             write_scans(writer, simulator, tick)
     options = ("--only", "alignment", "--method", "published", "--out", f"{folder}.yaml", "--sensor", "jt128_sparse")
     assert main(["calibrate", str(folder), *options]) == 0
-    assert "its described pose" in capsys.readouterr().err
+    assert "the left lidar is" in capsys.readouterr().err

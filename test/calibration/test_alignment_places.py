@@ -4,7 +4,7 @@ import dataclasses
 
 import numpy as np
 import pytest
-from alignment_scenes import SimulatedScene, align, errors, normalised_error
+from alignment_scenes import SimulatedScene, align, errors, further_long, normalised_error
 
 from stretch_sim_cal.calibration.alignment.planes import PlaneAlignment
 from stretch_sim_cal.errors import InputError
@@ -44,7 +44,7 @@ def together(places, initial, settings):
     return method.solve()
 
 
-@pytest.mark.parametrize("known", [True, pytest.param(False, marks=pytest.mark.long)])
+@pytest.mark.parametrize("known", further_long(True, False))
 def test_two_places_are_never_worse_than_one_and_agree_with_the_truth(scene, seen, both, known):
     settings = scene.settings if known else dataclasses.replace(scene.settings, sensor=None)
     alone = [align(frames, scene.initial, settings) for frames in seen[: 1 + known]]

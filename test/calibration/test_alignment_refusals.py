@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from alignment_scenes import SimulatedScene, align, assert_aligned, frames_of, off_by
+from alignment_scenes import SimulatedScene, align, assert_aligned, frames_of, further_long, off_by
 from floor_scenes import box
 from top_and_dome import top_and_dome
 
@@ -49,7 +49,7 @@ def test_turning_the_robot_helps_where_a_hall_is_seen_square_on():
     assert_aligned(scene, turned, 1.5)
 
 
-@pytest.mark.parametrize("degrees", [90.0, pytest.param(30.0, marks=pytest.mark.long)])
+@pytest.mark.parametrize("degrees", further_long(90.0, 30.0))
 def test_a_robot_that_turns_between_the_frames_is_told_that_it_moved(degrees):
     scene = SimulatedScene("furnished_room")
     frames = [scene.frame(0)]
@@ -70,7 +70,7 @@ PATHS = {
 }
 
 
-@pytest.mark.parametrize("path", ["around the robot", pytest.param("straight through", marks=pytest.mark.long)])
+@pytest.mark.parametrize("path", further_long("around the robot", "straight through"))
 def test_a_person_who_walks_by_is_left_out_and_mentioned(path):
     scene = SimulatedScene("furnished_room")
     frames = []

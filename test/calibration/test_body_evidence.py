@@ -104,7 +104,7 @@ def test_a_robot_that_is_seen_elsewhere_is_enclosed_where_it_is_seen():
     evidence = gathered(seen_from_true=off)
     distance, angle = error(off, evidence.seen_from_model)
     assert distance < 0.004 and np.degrees(angle) < 0.2
-    assert "off its description" in evidence.warnings[0]
+    assert "left lidar's mount or the floor" in evidence.warnings[0]
 
 
 def test_where_it_is_not_known_which_lidar_saw_a_point_a_payload_is_found_all_the_same():

@@ -322,7 +322,7 @@ def test_ranges_that_wander_as_no_lidars_do_are_named():
     roots = [np.full(10, 0.0004)] * 2
     values = [np.zeros(10), np.full(10, 0.0004)]
     found = findings.impossible_wander(values, roots, SIDES)
-    assert codes(found) == ["impossible_wander"] and "the right lidar's" in found[0]
+    assert codes(found) == ["impossible_wander"] and "the right lidar's ranges vary" in found[0]
     assert findings.impossible_wander([each / 2.0 for each in values], roots, SIDES) == []
 
 

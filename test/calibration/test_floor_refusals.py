@@ -4,6 +4,7 @@ import re
 
 import numpy as np
 import pytest
+from alignment_scenes import further_long
 from floor_scenes import Scene, box, height_field, scene_of, solve, solved
 from floor_shapes import judged
 
@@ -44,7 +45,7 @@ WHEELS = 0.26  # m from the wheel at y = -0.174 to the axis of the other two
 DOOR_MAT = pytest.param(0.008, (0.6, 0.4), marks=pytest.mark.long)
 
 
-@pytest.mark.parametrize("world", ["empty_hall", pytest.param("furnished_room", marks=pytest.mark.long)])
+@pytest.mark.parametrize("world", further_long("empty_hall", "furnished_room"))
 @pytest.mark.parametrize(
     "height, size",
     [(0.008, (0.6, 0.9)), DOOR_MAT, (0.004, (1.0, 0.1)), (-0.004, (0.6, 0.9))],

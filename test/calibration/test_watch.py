@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from alignment_scenes import further_long
 
 from stretch_sim_cal.calibration import watch as drift
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile
@@ -88,7 +89,7 @@ SMALLEST = {  # shifts that have to be noticed
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("places", [pytest.param(1.0, marks=pytest.mark.long), 2.0])
+@pytest.mark.parametrize("places", further_long(2.0, 1.0))
 def test_a_robot_that_is_all_right_is_left_alone_in_a_thousand_looks_at_many_places(places):
     watch, robot = watched(0, 1, places=places)
     assert_quiet(watch, robot, 1000)

@@ -81,7 +81,7 @@ def test_the_true_robot_is_enclosed_at_hardly_more_area_though_a_mount_is_off(re
     protrusion, ratio = judged(load_body_shape_model(out), directory, recorder)
     assert protrusion < 0.003 and ratio < 1.03
     said = capsys.readouterr()
-    assert "off its description" in said.err and f"wrote {out}" in said.out
+    assert "left lidar's mount or the floor" in said.err and f"wrote {out}" in said.out
     assert plot.read_bytes().startswith(b"\x89PNG")
 
 

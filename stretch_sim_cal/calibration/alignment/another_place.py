@@ -46,12 +46,9 @@ class AnotherPlace:
 
 
 def after_turning(
-    lidars: tuple[Lidar, Lidar],
-    estimate: JointEstimate,
-    solver: Solver,
-    covariance: np.ndarray,
+    lidars: tuple[Lidar, Lidar], estimate: JointEstimate, solver: Solver, covariance: np.ndarray,
     base_from_left: np.ndarray,
-) -> AnotherPlace:
+) -> AnotherPlace:  # fmt: skip
     """Return the gain of a turn on the spot, given the estimate from the place at which the lidars have these cells.
     By what the `covariance` (6, 6) that is said of it exceeds its own, that after the turn is expected to do, too."""
     block = estimate.blocks[0]

@@ -259,7 +259,7 @@ def highest_spot(rays: Sequence[FloorRays], state: State, found: FoundFloor) -> 
         for centre, inside in zip(centres, tree.query_ball_point(centres, radius), strict=True):
             if len(inside) < LEAST_RAYS:
                 continue
-            (lower, median, upper), usual = _quartiles(heights[inside]), _quartiles(noise[inside])[1]
+            (lower, median, upper), usual = np.percentile(heights[inside], (25, 50, 75)), np.median(noise[inside])
             spread = max((upper - lower) / 2 / HALF_INTERQUARTILE, usual)
             if spread > max(3.0 * usual, MIXED):
                 continue
@@ -268,11 +268,6 @@ def highest_spot(rays: Sequence[FloorRays], state: State, found: FoundFloor) -> 
             if ratio > most and abs(height) > LEAST_HEIGHT:
                 most, spot = ratio, (centre, float(height))
     return spot
-
-
-def _quartiles(values: np.ndarray) -> np.ndarray:
-    """Return the quartiles (3,) of values (N,), in a tenth of the time of `np.percentile`."""
-    return np.interp([0.25, 0.5, 0.75], np.linspace(0.0, 1.0, len(values)), np.sort(values))
 
 
 def nearest_plane_off(fit: FloorFit) -> tuple[np.ndarray, np.ndarray]:
