@@ -366,8 +366,9 @@ def checked(evidence: Evidence, intake: FrameIntake, settings: AlignmentSettings
         refusals = [findings.COARSE_ONLY, *undetermined]
     elif not refusals:
         # Unknown range scales, errors beyond the sensor files, and surfaces that contradict the rest leave the lidars'
-        # poses undetermined.
-        why = leaning + [finding for finding in of_units if finding.code == "beyond_sensor_file"]
+        # poses undetermined. One surface may contradict the rest because of an error that no lidar has.
+        why = [finding for finding in of_units if finding.code == "beyond_sensor_file"]
+        why = evidence.impossible_units() + leaning + why if leaning and undetermined else why
         refusals = differing + why + undetermined if undetermined else each(
             lambda _, pair: findings.little_support(blocks, covariance, settings, pair[1]), against_first, False
         )  # fmt: skip
