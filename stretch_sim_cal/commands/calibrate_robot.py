@@ -29,6 +29,10 @@ PASSED_ON = {
     "turn_step": (nodes.DRIVE.option("turn_step"), "; with --drive"),
 }
 """The options of the stages' nodes that this command has, by their names here, and which stage they are for."""
+AT_THE_END = {
+    "rollback": {"work", "json"}, "discard": {"work", "json"}, "accept": {"work", "json", "robot", "view_file"}
+}  # fmt: skip
+"""What each option that ends a calibration is given with; nothing else applies."""
 TRY_AGAIN = "completed stages are kept: run ros_calibrate_robot again to continue"
 
 
@@ -52,9 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     which = parser.add_mutually_exclusive_group()
-    which.add_argument(
-        "--from", dest="begin", choices=STAGES, help="run this stage and all later ones, even if results are valid"
-    )
+    which.add_argument("--from", choices=STAGES, help="run this stage and all later ones, even if results are valid")
     which.add_argument("--only", nargs="+", choices=STAGES, metavar="STAGE",
         help=f"run only these of {', '.join(STAGES)}")  # fmt: skip
     add(
@@ -91,6 +93,9 @@ def run(args: argparse.Namespace) -> int:
 
     say = partial(print, file=sys.stderr if args.json else sys.stdout, flush=True)
     folder = (args.work or default_folder()).expanduser().resolve()
+    for end in filter(args.given.__contains__, AT_THE_END):
+        others = sorted(args.given & vars(args).keys() - AT_THE_END[end] - {end, "command", "action"})
+        command.only_with(args, others, f"a calibration to run, not with --{end},")
     with locked(folder):
         if args.rollback:
             for path in last_accepted(folder).roll_back():
@@ -106,7 +111,7 @@ def run(args: argparse.Namespace) -> int:
             return 0
         if args.drive and args.only and "drive" not in args.only:
             raise InputError(f"--drive: --only {' '.join(args.only)} leaves it out; add drive to these")
-        args.drive |= "drive" in (args.begin, *(args.only or ()))
+        args.drive |= "drive" in (vars(args)["from"], *(args.only or ()))
         if not args.drive:
             command.only_with(args, ["drive_distance", "turn_step"], "--drive")
         if not (args.yes or sys.stdin.isatty()):
@@ -183,9 +188,10 @@ def _stages(session, look, args: argparse.Namespace, order: Sequence[str], profi
 
     if args.only:
         return [stage for stage in STAGES if stage in args.only and stage not in session.stages]
-    if args.begin and args.begin not in order:
-        raise InputError(f"--from {args.begin}: {profile.name} has no such stage; it has {', '.join(order)}")
-    before = order[: order.index(args.begin)] if args.begin else order
+    begin = vars(args)["from"]
+    if begin and begin not in order:
+        raise InputError(f"--from {begin}: {profile.name} has no such stage; it has {', '.join(order)}")
+    before = order[: order.index(begin)] if begin else order
     if before and not session.stages:
         found = presents(session, look, sensors_called(args.sensor or profile.sensor), profile, order)
         for stage in before:
