@@ -8,6 +8,7 @@
     python benchmarks/mounts.py --seeds 10 --joint-scale 0.005            # lift and arm move 0.5 % too far
     python benchmarks/mounts.py --seeds 10 --play-mm 1 --play-deg 0.3     # joints are off anew in every pose
     python benchmarks/mounts.py --seeds 10 --sag-deg 0.6 --lean-deg 0.2   # arm and mast bend with the reach
+    python benchmarks/mounts.py --seeds 10 --near-mm -40                  # near ranges are too short
 
 Simulates both lidars in a furnished room with mounts that are off in random directions, runs the calibration that the
 node runs, and prints one line per seed and a summary. NEES: squared error in units of the covariance, 6 on average
@@ -21,7 +22,8 @@ import dataclasses
 import json
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 
 import numpy as np
 from comparing import ALIGNMENT_FRAMES, POSE, Comparison, Effect, Recording, aligned
@@ -33,6 +35,7 @@ from stretch_sim_cal.calibration.mounts.result import MountSample, MountSettings
 from stretch_sim_cal.calibration.mounts.robot import MountedRobot, mount_settings
 from stretch_sim_cal.calibration.observations import Observations
 from stretch_sim_cal.calibration.problem import LEFT, RIGHT
+from stretch_sim_cal.geometry.points import lengths
 from stretch_sim_cal.geometry.transforms import SIDES, error, exp, from_xyz_rpy, inverse, log
 from stretch_sim_cal.robot.description import load_model
 from stretch_sim_cal.robot.profile import stretch_profile
@@ -54,6 +57,7 @@ POSES = [
 ]  # fmt: skip
 """Those of config/mounts.yaml, the most telling ones first."""
 FULL_REACH = 0.5  # m, of the arm
+NEAR_LENGTH = 0.3  # m
 MODEL_ERRORS = 1.0, 0.1  # mm, deg, one sigma: what the calibration is told of the description's
 ALIGNMENT_POSITION, ALIGNMENT_ANGLE = 3e-4, np.radians(0.01)  # one sigma per axis of a usual alignment
 
@@ -137,7 +141,8 @@ def run_trial(seed: int, args: argparse.Namespace) -> Trial:
     samples = []
     for number, pose in enumerate(POSES[: args.poses]):
         own = simulators[number % len(simulators)]
-        samples.append(sample_of(robot, own, own.point_pairs, number, args.frames, misread(pose, random, args)))
+        pairs = partial(too_long, own.point_pairs, 1e-3 * args.near_mm)
+        samples.append(sample_of(robot, own, pairs, number, args.frames, misread(pose, random, args)))
     truth = {side: simulator.base_from_lidar(side) for side in SIDES}
     known = None
     if args.with_alignment:
@@ -168,6 +173,13 @@ def sample_of(
     return robot.sample(
         f"pose {number}", positions, dict(zip(SIDES, columns, strict=True)), tuple(stretch_profile().offset_joints)
     )
+
+
+def too_long(pairs: Callable, by: float, *which: int) -> Iterator[list[np.ndarray]]:
+    """Yield pairs of clouds (N, 3) of which ranges r are too long by `by` exp(-r / `NEAR_LENGTH`)."""
+    for pair in pairs(*which):
+        ranges = [np.maximum(lengths(cloud), 1e-6)[:, None] for cloud in pair]
+        yield [cloud * (1.0 + by * np.exp(-r / NEAR_LENGTH) / r) for cloud, r in zip(pair, ranges, strict=True)]
 
 
 def misread(pose: Mapping[str, float], random: np.random.Generator, args: argparse.Namespace) -> dict[str, float]:
@@ -278,6 +290,7 @@ def main() -> int:
     add("--play-deg", type=float, default=0.0, help="of the wrist's yaw in every pose, one sigma")
     add("--sag-deg", type=float, default=0.0, help="by how much the arm turns down at full reach")
     add("--lean-deg", type=float, default=0.0, help="by how much the mast leans at full reach of the arm")
+    add("--near-mm", type=float, default=0.0, help=f"of ranges r, times exp(-r / {NEAR_LENGTH} m)")
     add("--with-joint-offsets", action="store_true", help="hold the joints' zeros loosely, and report them")
     add("--with-alignment", action="store_true", help="give the calibration an alignment of usual quality")
     add("--json", action="store_true")

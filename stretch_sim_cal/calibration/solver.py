@@ -299,7 +299,11 @@ class Solver:
             deviations = np.sqrt(np.maximum(solution.covariance[columns, columns], 0.0))
             shares = np.array([units[lidar][index] for lidar in group])
             nearest, varying = np.where(shares > 0.5, 1.0, 0.0), deviations > 0
-            if np.all((deviations < FIXED_BELOW) & (np.abs(shares - nearest) < 4.0 * deviations) | ~varying):
+            sure = (deviations < FIXED_BELOW) & (np.abs(shares - nearest) < 4.0 * deviations)
+            # What is more than all of it, or less than nothing, is another error of the optical centre.
+            if np.any(np.abs(shares - np.clip(shares, 0.0, 1.0)) > 4.0 * deviations):
+                sure = np.abs(shares - (1.0 - nearest)) > 4.0 * deviations
+            if np.all(sure | ~varying):
                 for number in np.flatnonzero(varying):
                     units[group[number]][index] = nearest[number]
                 self._fixed_shares.update(columns[varying].tolist())

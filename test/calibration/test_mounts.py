@@ -178,6 +178,24 @@ def test_an_error_of_the_robot_is_named_and_hardly_moves_the_mounts(robot, robot
         assert warning.code == named[0] and named[1] in warning
 
 
+@pytest.mark.parametrize(("by", "length"), [(-0.04, 0.3), (0.02, 0.5)])
+def test_near_ranges_that_err_as_no_unit_of_the_sensor_file_does_are_named_and_hardly_move_the_mounts(
+    robot, by, length
+):
+    """As data sheets allow it: several centimetres at a few decimetres."""
+    simulator, samples = recorded(robot, poses=FOUR)
+    for sample in samples:
+        for cloud in sample.clouds.values():
+            ranges = np.maximum(np.linalg.norm(cloud[:, :3], axis=1), 1e-6)[:, None]
+            cloud[:, :3] *= 1.0 + by * np.exp(-ranges / length) / ranges
+    found = mounts_of(robot, samples)
+    assert_covered(simulator, found, 3e-3, 0.2)
+    assert max(found.total_deviations_of(side)[0] for side in SIDES) < 3e-3
+    told = [str(warning) for warning in found.warnings if warning.code == "near_ranges_off"]
+    assert len(told) == len(found.warnings) and all(f"too {'long' if by > 0 else 'short'} at" in each for each in told)
+    assert told or by > 0
+
+
 def test_joint_states_of_another_pose_are_refused(robot):
     _, samples = recorded(robot, poses=FOUR)
     late = [dataclasses.replace(one, clouds=after.clouds) for one, after in zip(samples, samples[1:], strict=False)]

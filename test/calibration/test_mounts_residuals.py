@@ -7,7 +7,10 @@ import numpy as np
 import pytest
 
 from stretch_sim_cal.calibration.mounts.residuals import (
+    NEAR_DEVIATIONS,
+    NEAR_RANGES,
     CloudReader,
+    LidarRays,
     Matches,
     RobotUnknowns,
     mount_covariances,
@@ -59,8 +62,13 @@ def rows(side, matches):
 
 
 def moved(side, matches, change):
-    """Return the distances of what is seen, the lidar, joint origins, meshes, lift and yaw changed by `change` (n,)."""
+    """Return the distances of what is seen, the lidar, joint origins, meshes, lift, yaw and near ranges changed by
+    `change` (n,)."""
     lidar, found = change[:6] if side == "left" else change[6:12], []
+    rays = matches.hits - matches.origins
+    ranges = np.linalg.norm(rays, axis=1)
+    shorter = LidarRays(rays).without(change[ROBOT.of_near_ranges(side)]).points
+    nearer = matches.incidence * (ranges - np.linalg.norm(shorter, axis=1))
     for point, hit, normal, number in zip(matches.points, matches.hits, matches.normals, matches.links, strict=True):
         link = ROBOT.links[number]
         offsets = ROBOT.offsets(change, POSED.number, POSED.sample)
@@ -71,13 +79,13 @@ def moved(side, matches, change):
         surface = POSES[link] @ from_rotation_translation(np.eye(3), CENTRES[link])
         motion = motion @ surface @ exp(change[ROBOT.of_mesh(number)]) @ np.linalg.inv(surface)
         found.append(motion[:3, :3] @ normal @ (apply(exp(lidar), point[None]) - apply(motion, hit[None]))[0])
-    return np.array(found)
+    return np.array(found) + nearer
 
 
 @pytest.mark.parametrize("side", ["left", "right"])
 def test_distances_change_with_every_unknown_as_in_the_jacobian(side):
     matches = seen()
-    assert (ROBOT.first_link, ROBOT.size) == (12, 12 + 2 * 12 + 2 * (2 + 2))
+    assert (ROBOT.first_link, ROBOT.size) == (12, 12 + 2 * 12 + 2 * (2 + len(NEAR_RANGES) + 2))
     jacobian = rows(side, matches)
     for unknown in range(ROBOT.size):
         step = 1e-6 * np.eye(ROBOT.size)[unknown]
@@ -87,7 +95,8 @@ def test_distances_change_with_every_unknown_as_in_the_jacobian(side):
 
 def test_a_joint_is_off_by_its_zero_its_scale_and_what_it_reads_in_each_sample():
     errors = np.zeros(ROBOT.size)
-    errors[ROBOT.first_joint :] = [0.001, 0.002, 0.005, 0.01, 7.0, 8.0, 0.0003, 0.0004]
+    errors[ROBOT.first_joint : ROBOT.first_near] = [0.001, 0.002, 0.005, 0.01]
+    errors[ROBOT.first_reading :] = [7.0, 8.0, 0.0003, 0.0004]
     assert ROBOT.offsets(errors, 1, POSED.sample) == pytest.approx(
         {"lift_joint": 0.001 + 0.005 * 0.7 + 0.0003, "yaw_joint": 0.002 - 0.01 * 1.1 + 0.0004}
     )
@@ -95,14 +104,19 @@ def test_a_joint_is_off_by_its_zero_its_scale_and_what_it_reads_in_each_sample()
 
 def test_the_size_of_the_joints_errors_is_learned_of_readings_by_joint_and_of_scales_together():
     robot = RobotUnknowns({}, SETTINGS, ("left", "right"), num_samples=2)
-    first, last = robot.first_joint + 2, robot.first_reading
+    first, near, last = robot.first_joint + 2, robot.first_near, robot.first_reading
+    before = robot.variances()
     errors, variances = np.zeros(robot.size), np.zeros(robot.size)
     errors[robot.first_reading :], variances[robot.first_reading :] = [0.003, 0.0, -0.003, 0.0], [1e-6, 0.0, 1e-6, 0.0]
-    errors[first:last] = [0.006, 0.0]
+    errors[first:near] = [0.006, 0.0]
+    errors[near:last], variances[near:last] = 0.0, 4.0 * before[near:last]
     robot.learn(errors, variances)
     deviations = np.sqrt(robot.variances())
     assert deviations[last:] == pytest.approx([np.sqrt(10.0) * 0.001, 0.02 * 0.002] * 2)
-    assert deviations[first:last] == pytest.approx([np.sqrt(4.5) * 0.002, np.sqrt(4.5) * 0.004])
+    assert deviations[first:near] == pytest.approx([np.sqrt(4.5) * 0.002, np.sqrt(4.5) * 0.004])
+    # All near ranges of both lidars have one size, of which the prior counts as much as four of them.
+    known = 4.0 / (4.0 + last - near)
+    assert deviations[near:last] == pytest.approx(np.sqrt(before[near:last] * (known + 4.0 * (1.0 - known))))
 
 
 def test_without_the_readings_the_rest_is_as_uncertain_as_with_them():
@@ -111,6 +125,16 @@ def test_without_the_readings_the_rest_is_as_uncertain_as_with_them():
     information = root.T @ root
     rest = np.linalg.inv(information)[: ROBOT.first_reading, : ROBOT.first_reading]
     np.testing.assert_allclose(np.linalg.inv(ROBOT.readings_marginalised(information)), rest, rtol=1e-8, atol=1e-12)
+
+
+def test_rays_without_the_errors_of_near_ranges_end_where_the_surface_is():
+    errors = 0.03 * np.exp(-NEAR_RANGES)
+    true = np.linspace(0.12, 3.0, 50)
+    measured = true + np.interp(true, [*NEAR_RANGES, 2.4], [*errors, 0.0])
+    ways, origin = directions(np.linspace(-0.5, 0.5, 50), np.linspace(0.0, 6.0, 50)), np.array([0.01, 0.02, 0.0])
+    rays = LidarRays(origin + measured[:, None] * ways, origin).without(errors)
+    np.testing.assert_allclose(rays.points, origin + true[:, None] * ways, atol=2e-4)
+    assert np.array_equal(rays.points[true > 2.5], (origin + measured[:, None] * ways)[true > 2.5])
 
 
 def test_what_the_expected_errors_explain_is_no_remainder():
@@ -154,12 +178,12 @@ def test_links_vary_by_half_for_their_origin_and_half_for_their_mesh():
     deviations = np.sqrt(ROBOT.variances())
     half = np.sqrt(0.5)
     one = np.repeat([1e-3 * half, np.radians(0.1) * half], 3)
-    joints = [0.003, 0.004, 0.002, 0.004, *[0.001, 0.002] * 2]
+    joints = [0.003, 0.004, 0.002, 0.004, *np.tile(NEAR_DEVIATIONS, 2), *[0.001, 0.002] * 2]
     np.testing.assert_allclose(deviations, [*np.zeros(12), *np.tile(one, 4), *joints])
     settings = MountSettings(link_position=0.0, link_angle=0.0, joint_offsets=SETTINGS.joint_offsets)
     exact = np.sqrt(RobotUnknowns(SURFACES, settings, ("left", "right"), num_samples=2).variances())
     np.testing.assert_allclose(exact[:38], [*np.zeros(12), *np.full(24, 1e-5), 0.02, 0.02])
-    np.testing.assert_allclose(exact[38:], [2e-5, 2e-5, *[1e-5] * 4])
+    np.testing.assert_allclose(exact[38:], [2e-5, 2e-5, *np.tile(NEAR_DEVIATIONS, 2), *[1e-5] * 4])
 
 
 def test_noise_is_along_the_ray_and_the_surfaces_own_across_it():

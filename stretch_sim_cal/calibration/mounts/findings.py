@@ -7,6 +7,7 @@ import numpy as np
 from stretch_sim_cal.calibration.finding import Finding, when
 from stretch_sim_cal.calibration.findings import BEYOND_CHANCE
 from stretch_sim_cal.calibration.mounts import result as mounts
+from stretch_sim_cal.calibration.mounts.residuals import NEAR_RANGES
 from stretch_sim_cal.calibration.observability import Direction
 from stretch_sim_cal.calibration.observations import Observations
 from stretch_sim_cal.geometry.transforms import error, inverse, log
@@ -17,6 +18,7 @@ FRONT = 0.04  # m in front of the model or behind it, which no noise explains
 # The share of a pose's returns behind the model: 0.03 if the grippers have other shapes than described, 0.2 if the mast
 # leans by 1 deg more, 0.5 to 0.7 in the worst pose if the joint states are those of another one.
 MOST_BEHIND = 0.3
+WORTH_RANGE = 0.015  # m of a near return, which the range accuracy of data sheets does not cover
 # An offset that moves the floor by less than this (m, rad) is not worth a warning.
 WORTH_DISTANCE, WORTH_ANGLE = 0.005, float(np.deg2rad(0.25))
 
@@ -66,6 +68,19 @@ def mount_warnings(
         sentence = f"the robot's own returns and the alignment of the lidars disagree by {sigmas:.1f} sigma"
         warnings += when(sigmas > ALIGNMENT_SIGMAS, "alignment_contradicted", sentence)
     return warnings
+
+
+def near_ranges(name: str, errors: np.ndarray, covariance: np.ndarray) -> list[Finding]:
+    """Return a finding of the largest of a lidar's errors (k,) in m at `NEAR_RANGES`, with their covariance (k, k), if
+    it is significant and matters."""
+    worst = np.argmax(np.abs(errors))
+    error, significant = errors[worst], np.abs(errors[worst]) > MISPLACED * np.sqrt(covariance[worst, worst])
+    return when(
+        bool(significant and np.abs(error) > WORTH_RANGE), "near_ranges_off",
+        f"the {name} lidar's ranges are {1e3 * abs(error):.0f} mm too {'long' if error > 0 else 'short'} at "
+        f"{NEAR_RANGES[worst]:g} m, which the extrinsics account for, but no other use of near returns",
+        "keep larger distances from what is so near, or ask the lidar's maker",
+    )  # fmt: skip
 
 
 def mount_refusals(

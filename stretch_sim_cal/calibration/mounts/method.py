@@ -21,6 +21,7 @@ from stretch_sim_cal.calibration.mounts.findings import (
     UNCONVERGED,
     mount_refusals,
     mount_warnings,
+    near_ranges,
     not_in_pose,
 )
 from stretch_sim_cal.calibration.mounts.model_errors import MOST_RELEASED, ModelErrors, with_model_errors
@@ -267,7 +268,7 @@ def cloud_readers(sensors: Sensors, samples: Sequence[MountSample], lidars: Sequ
 
 class _Mounts:
     """The data and the estimate: `state` has the poses and the lidars' errors, `links` (n,) the twists of links,
-    `joints` (n,) the errors of joints with which the `models` are posed."""
+    `joints` (n,) the errors of joints with which the `models` are posed, and those of near ranges."""
 
     def __init__(self, surfaces, samples: list[MountSample], nominal: Poses, alignment: Observations | None, settings):
         self.surfaces, self.samples, self.nominal, self.settings = surfaces, samples, nominal, settings
@@ -323,7 +324,8 @@ class _Mounts:
 
     def _corrected(self, name: str, returns: Returns) -> LidarRays:
         """Return the rays of returns without the lidar's errors except that by incidence."""
-        return self.readers[name].rays(returns, self.state.units[self.robot.lidars.index(name)])
+        rays = self.readers[name].rays(returns, self.state.units[self.robot.lidars.index(name)])
+        return rays.without(self.joints[self.robot.of_near_ranges(name)])
 
     def _clouds(self, step: int) -> dict[tuple[str, int], Returns]:
         """Return the returns that may be of the robot by lidar and sample, fewer of them for the first step."""
@@ -395,6 +397,9 @@ class _Mounts:
         if max((abs(step) for of_sample in steps for step in of_sample.values()), default=0.0) > SAME_OFFSET:
             self.joints[self.robot.first_joint :] += errors.solution[self.robot.first_joint :]
             self.models = posed(self.samples, self.surfaces, self._offsets(self.joints))
+        else:
+            near = slice(self.robot.first_near, self.robot.first_reading)
+            self.joints[near] += errors.solution[near]
         return change
 
     def _offsets(self, errors: np.ndarray) -> list[dict[str, float]]:
@@ -411,6 +416,8 @@ class _Mounts:
             about = at_lidar(errors.covariance[part, part], pose)
             observed[name] = directions(about, np.eye(4), settings.max_std_translation, settings.max_std_rotation)
         joints = joint_offsets(robot, self.joints, errors.covariance, self.samples)
+        of_near = {name: robot.of_near_ranges(name) for name in poses}
+        near = [near_ranges(name, self.joints[at], errors.covariance[at, at]) for name, at in of_near.items()]
         numbers = scalar_numbers(self.state, of_scalars, robot.lidars)
 
         def corrected(name: str, cloud: np.ndarray) -> LidarRays:
@@ -424,7 +431,7 @@ class _Mounts:
             robot.readings_marginalised(equations.information), self.state.units, of_scalars,
             warnings=mount_warnings(
                 observed, joints, by_link, drawn, robot.links, poses, self.alignment, settings.offsets_asked_for
-            ) + unit_warnings(numbers, settings.sensor, robot.lidars) + [UNCONVERGED] * (not converged),
+            ) + sum(near, []) + unit_warnings(numbers, settings.sensor, robot.lidars) + [UNCONVERGED] * (not converged),
             refusals=not_in_pose(seen_through(self.models, poses, corrected)) + mount_refusals(
                 counts, observed, poses, self.nominal, MIN_POINTS, settings, self.alignment is not None
             ),

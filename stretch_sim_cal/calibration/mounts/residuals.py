@@ -2,7 +2,9 @@
 
 Nearer than `COLLAR` m a lidar sees only the collar around its dome, which moves with it: rays begin beyond it. Rays at
 the edge of a part are excluded, since whether they hit it depends on the pose: their neighbours meet another surface.
-The robot's surfaces are the only ones with a known place, so they determine range errors that no room does.
+The robot's surfaces are the only ones with a known place, so they determine range errors that no room does. Nearer than
+about a metre, where the robot is, ranges of real lidars err by centimetres (data sheets: up to 5 cm below 0.5 m), by no
+known law: each lidar has an error at each of `NEAR_RANGES`, interpolated linearly in between.
 
 The unknowns, beside those of every calibration (`problem.Unknowns`), are the errors of joints (of their zeros, of their
 scales, and of their readings in every pose: play, sag, noise) and of links. A link has two twists (6,), the same in all
@@ -23,6 +25,7 @@ from stretch_sim_cal.calibration.clouds import DirectionGrid, model_of_rows
 from stretch_sim_cal.calibration.mounts.result import MountSample, MountSettings
 from stretch_sim_cal.calibration.normal_equations import NormalEquations, columns_of
 from stretch_sim_cal.calibration.problem import State, Unknowns
+from stretch_sim_cal.geometry.points import lengths
 from stretch_sim_cal.geometry.transforms import adjoint, apply, by_twist, exp, from_xyz_rpy
 from stretch_sim_cal.robot.surfaces import Surface
 from stretch_sim_cal.sensor.sensor import Sensor
@@ -45,6 +48,13 @@ class LidarRays:
 
     def __len__(self) -> int:
         return len(self.points)
+
+    def without(self, errors: np.ndarray) -> "LidarRays":
+        """Return the rays without the `errors` (k,) at `NEAR_RANGES`, m."""
+        rays = self.points - self.origins
+        ranges = lengths(rays)
+        true = ranges - near_shapes(ranges - near_shapes(ranges) @ errors) @ errors
+        return replace(self, points=self.origins + rays * (true / ranges)[:, None])
 
 
 @dataclass(frozen=True)
@@ -75,6 +85,11 @@ class Matches:
         """Return the derivatives (M, 6) of the distances by a twist of the lidar about a point (3,), and the
         distances."""
         return by_twist(self.hits - about, self.normals), self.distances
+
+    @property
+    def ranges(self) -> np.ndarray:
+        """Distances (M,), in m, of the hits from where their rays begin."""
+        return np.linalg.norm(self.hits - self.origins, axis=1)
 
     @property
     def along(self) -> np.ndarray:
@@ -173,13 +188,18 @@ RIGID = 1e-5  # m and rad, of links that are set to be exact
 # The prior of a joint's scale, 1 / m or 1 / rad, over that of its reading: 0.2 % of a lift's way for 1 mm.
 SCALE_PER_READING = 2.0
 LEAST_SIZE = 0.02  # times the prior of errors of joints
+# Beyond the lidars' error model, ranges have errors at these (m), which fade until the next one. A common factor of
+# their standard deviations (m) is estimated; its prior counts as so many errors.
+NEAR_RANGES, NO_LONGER_NEAR = np.array([0.1, 0.15, 0.22, 0.33, 0.5, 0.75, 1.1, 1.65]), 2.4
+NEAR_DEVIATIONS, NEAR_PRIOR = 0.005 * np.exp(-NEAR_RANGES / 1.5), 4.0
 SURFACE = 3e-4  # m: facets and edges of a model's surfaces, beside the noise along the ray
 RING, INTENSITY = 3, 4  # columns of clouds (N, 5)
 
 
 class RobotUnknowns:
     """The unknowns of the robot: the twists of the `lidars`, by name, of the links' joint origins, of the links'
-    meshes, the joints' zeros, their scales, and the errors of their readings by sample."""
+    meshes, the joints' zeros, their scales, the lidars' errors at `NEAR_RANGES`, and the errors of the joints' readings
+    by sample."""
 
     def __init__(
         self, surfaces: Mapping[str, Surface], settings: MountSettings, lidars: Iterable[str], num_samples: int = 0
@@ -190,13 +210,14 @@ class RobotUnknowns:
         self.first_link = 6 * len(self.lidars)
         self.first_mesh = self.first_link + 6 * len(self.links)
         self.first_joint = self.first_mesh + 6 * len(self.links)
-        self.first_reading = self.first_joint + 2 * len(self.joints)
+        self.first_near = self.first_joint + 2 * len(self.joints)
+        self.first_reading = self.first_near + len(self.lidars) * len(NEAR_RANGES)
         self.num_samples = num_samples
         self.size = self.first_reading + num_samples * len(self.joints)
         # The prior standard deviations of the joints' errors of reading, and, over their priors, the sizes of these by
-        # joint and of the errors of scale of all joints (`learn`).
+        # joint, of the errors of scale of all joints, and of those of near ranges (`learn`).
         self._readings = np.array([settings.joint_reading.get(joint, RIGID) for joint in self.joints])
-        self.reading_sizes, self.scale_size = np.ones(len(self.joints)), 1.0
+        self.reading_sizes, self.scale_size, self.near_size = np.ones(len(self.joints)), 1.0, 1.0
 
     def of_lidar(self, name: str) -> slice:
         return slice(6 * self.lidars.index(name), 6 * self.lidars.index(name) + 6)
@@ -209,8 +230,14 @@ class RobotUnknowns:
 
     def of_joint(self, index: int, sample: int | None) -> np.ndarray:
         """Return the columns of a joint's zero, its scale and, for a sample with a number, its reading."""
-        columns = self.first_joint + index + len(self.joints) * np.array([0, 1, 2 + (sample or 0)])
-        return columns[: 2 if sample is None else 3]
+        zero, count = self.first_joint + index, len(self.joints)
+        return np.array(
+            [zero, zero + count] + ([] if sample is None else [self.first_reading + sample * count + index])
+        )
+
+    def of_near_ranges(self, name: str) -> slice:
+        first = self.first_near + self.lidars.index(name) * len(NEAR_RANGES)
+        return slice(first, first + len(NEAR_RANGES))
 
     def offsets(self, errors: np.ndarray, number: int, sample: MountSample) -> dict[str, float]:
         """Return the joints' values minus their readings in a sample, by `errors` (n,) of the robot."""
@@ -220,25 +247,29 @@ class RobotUnknowns:
         }
 
     def variances(self) -> np.ndarray:
-        """Return the prior variances (n,) of links and joints, 0 for the extrinsics."""
+        """Return the prior variances (n,) of links, joints and near ranges, 0 for the extrinsics."""
         settings = self.settings
         one = np.repeat([HALF * settings.link_position, HALF * settings.link_angle], 3)
         zeros = [settings.joint_prior.get(joint, settings.default_joint_prior) for joint in self.joints]
         return np.concatenate([
             np.zeros(self.first_link), np.tile(np.maximum(one, RIGID) ** 2, 2 * len(self.links)), np.square(zeros),
             np.square(SCALE_PER_READING * self._readings * self.scale_size),
+            np.tile((NEAR_DEVIATIONS * self.near_size) ** 2, len(self.lidars)),
             np.tile((self._readings * self.reading_sizes) ** 2, self.num_samples),
         ])  # fmt: skip
 
     def learn(self, errors: np.ndarray, variances: np.ndarray) -> None:
-        """Update the sizes of the joints' errors of reading and of scale by an estimate (n,) with its variances (n,): a
-        step of expectation maximisation."""
-        squares = (errors**2 + variances)[self.first_joint :]
-        if not squares.size:
+        """Update the sizes of the joints' errors of reading and of scale, and of the errors of near ranges, by an
+        estimate (n,) with its variances (n,): a step of expectation maximisation."""
+        squares = errors**2 + variances
+        near = squares[self.first_near : self.first_reading].reshape(-1, len(NEAR_RANGES)) / NEAR_DEVIATIONS**2
+        self.near_size = float(np.sqrt((near.sum() + NEAR_PRIOR) / (near.size + NEAR_PRIOR)))
+        if not self.joints:
             return
-        _, scales, *by_sample = squares.reshape(2 + self.num_samples, len(self.joints))
+        scales = squares[self.first_joint + len(self.joints) : self.first_near]
+        by_sample = squares[self.first_reading :].reshape(-1, len(self.joints))
         self.scale_size = max(float(np.sqrt((scales / (SCALE_PER_READING * self._readings) ** 2).mean())), LEAST_SIZE)
-        if by_sample:
+        if len(by_sample):
             self.reading_sizes = np.maximum(np.sqrt(np.mean(by_sample, axis=0)) / self._readings, LEAST_SIZE)
 
     def readings_marginalised(self, information: np.ndarray) -> np.ndarray:
@@ -267,8 +298,9 @@ class RobotUnknowns:
             # Of the returns, in base_link; the surface's has the opposite sign.
             of_lidar = by_twist(matches.hits[chosen], matches.normals[chosen])
             surface = sample.base_from_link[link] @ from_xyz_rpy(self.centres[link])
-            columns = [columns_of(self.of_lidar(lidar)), columns_of(self.of_mesh(index))]
-            parts = [of_lidar, -of_lidar @ adjoint(surface)]
+            of_ranges = matches.incidence[chosen, None] * near_shapes(matches.ranges[chosen])
+            own = self.of_lidar(lidar), self.of_mesh(index), self.of_near_ranges(lidar)
+            columns, parts = list(map(columns_of, own)), [of_lidar, -of_lidar @ adjoint(surface), of_ranges]
             for carrier in (link, *pose.ancestors.get(link, ())):
                 if carrier in pose.joint_origins:
                     columns.append(columns_of(self.of_link(self.links.index(carrier))))
@@ -317,6 +349,13 @@ class RobotUnknowns:
                 gradient[part] -= of_channel @ (weighted_kind * distances)
                 for other, products in zip(of_kind, (of_channel @ (kind[:, None] * weighted_channels)).T, strict=True):
                     information[part, other] += products
+
+
+def near_shapes(ranges: np.ndarray) -> np.ndarray:
+    """Return the shares (M, k) that ranges (M,) have of the errors at `NEAR_RANGES`."""
+    number = np.arange(len(NEAR_RANGES))
+    at = np.interp(ranges, [*NEAR_RANGES, NO_LONGER_NEAR], np.append(number, len(number)))
+    return np.maximum(1.0 - np.abs(at[:, None] - number), 0.0)
 
 
 def mount_covariances(nominal: Mapping[str, np.ndarray], settings: MountSettings) -> list[np.ndarray]:
