@@ -370,12 +370,17 @@ class Solver:
 
     def _exceeding(self, kinds: dict, times: np.ndarray) -> np.ndarray:
         """Return the errors of lidars in standard deviations of their priors, `times` (k,), but the largest one for all
-        axes of an optical centre: one that is wrong in the sensor file is wrong as a whole."""
+        axes of an optical centre: one that is wrong in the sensor file is wrong as a whole. If it is not known whether
+        the driver corrects it, it may be wrong by all of it."""
         exceeding = times.copy()
         for (lidar, kind), columns in kinds.items():
             if kind == "scalars":
-                centre = columns.start + np.flatnonzero(self._roots[lidar][kind][CENTRE].any(axis=0))
+                root, model = self._roots[lidar][kind][CENTRE], self.unknowns.models[lidar]
+                centre = columns.start + np.flatnonzero(root.any(axis=0))
                 exceeding[centre] = times[centre].max(initial=0.0)
+                if model.spread.driver_uncertain and np.any(exceeding[centre] > BEYOND_PRIOR):
+                    whole = np.abs(model.optical_centre).max() / root.max()
+                    exceeding[centre] = np.maximum(exceeding[centre], whole)
         return exceeding
 
     def _coordinates(self, basis: np.ndarray, kinds: dict, state: State) -> np.ndarray:
