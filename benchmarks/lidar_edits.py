@@ -314,6 +314,15 @@ def cyclic(random: Random, clouds: Clouds) -> Edited:
         yield scaled(cloud, 1.0 + by * np.sin(2.0 * np.pi * ranges / length + phase) / ranges)
 
 
+@of_clouds("near ranges up to 5 cm wrong")
+def near_ranges(random: Random, clouds: Clouds) -> Edited:
+    """By 1 to 5 cm at the lidar, less from 0.15 to 0.6 m on, alike for all lidars of one kind, or one alone."""
+    by, length = random.choice((-1, 1)) * random.uniform(0.01, 0.05), random.uniform(0.15, 0.6)
+    for cloud, _ in clouds:
+        ranges = ranges_of(cloud)
+        yield scaled(cloud, 1.0 + by * np.exp(-ranges / length) / ranges)
+
+
 def in_waves(least: int, most: int, largest: float, change: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> Callable:
     """Return the edit by an error of so many waves a turn, a tenth of `largest` (deg) or more."""
 
