@@ -1,6 +1,7 @@
 """Refusals and warnings of the lidar extrinsics by returns from the robot, with their limits."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -10,7 +11,7 @@ from stretch_sim_cal.calibration.mounts import result as mounts
 from stretch_sim_cal.calibration.mounts.residuals import NEAR_RANGES
 from stretch_sim_cal.calibration.observability import Direction
 from stretch_sim_cal.calibration.observations import Observations
-from stretch_sim_cal.geometry.transforms import error, inverse, log
+from stretch_sim_cal.geometry.transforms import error, exp, inverse, log
 
 MISPLACED = 3.5  # sigma of the model's uncertainty
 ALIGNMENT_SIGMAS = 5.0
@@ -27,6 +28,31 @@ UNCONVERGED = Finding(
     "the lidars' own errors have not converged; do not rely on them or on their standard deviations",
     "collect more arm poses, or identify the lidars first",
 )
+
+
+@dataclass(frozen=True)
+class Leaning:
+    """A link without whose returns the lidars' poses differ by the twists `change` (6 n,) in base_link, and the chi
+    square per value of that, of the lidar of which it is largest."""
+
+    link: str
+    change: np.ndarray
+    chi_square: float
+
+
+def leaning_on(leaning: Sequence[Leaning], poses: Mapping[str, np.ndarray]) -> list[Finding]:
+    """Return a finding of the link on which the lidars' `poses` (4, 4) lean most."""
+    if not leaning:
+        return []
+    most = max(leaning, key=lambda each: each.chi_square)
+    twists = zip(most.change.reshape(-1, 6), poses.values(), strict=True)
+    distance, angle = np.max([error(exp(twist) @ pose, pose) for twist, pose in twists], axis=0)
+    return [Finding(
+        "one_link",
+        f"{most.link} contradicts the rest of the robot: without its returns the lidars are {1e3 * distance:.0f} mm "
+        f"and {np.degrees(angle):.2f} deg elsewhere, which the uncertainty includes",
+        "check for what its description lacks (a sheet, a pad, a tray), and home the joints",
+    )]  # fmt: skip
 
 
 def mount_warnings(
