@@ -441,11 +441,12 @@ class _Mounts:
     def _offsets(self, errors: np.ndarray) -> list[dict[str, float]]:
         return [self.robot.offsets(errors, number, sample) for number, sample in enumerate(self.samples)]
 
-    def _result(self, costs, matches, residuals, noise, equations, errors, of_scalars, converged, leaning):
-        """Return the `MountsResult`."""
+    def _result(
+        self, costs, matches, residuals, noise, equations, errors, of_scalars, converged, leaning: list[Leaning]
+    ) -> MountsResult:  # fmt: skip
         settings, robot, poses = self.settings, self.robot, self.poses
         covariance = errors.covariance[: robot.first_link, : robot.first_link]
-        covariance = covariance + sum(np.outer(each.change, each.change) for each in leaning)
+        covariance = sum((np.outer(each.change, each.change) for each in leaning), covariance)
         by_link = link_residuals(robot, matches, errors)
         counts = {name: sum(len(m.indices) for (of, _), m in matches.items() if of == name) for name in poses}
         along = np.concatenate([residuals[key] / matches[key].incidence for key in matches])
