@@ -31,7 +31,7 @@ UNCONVERGED = Finding(
 
 
 @dataclass(frozen=True)
-class Leaning:
+class LeaningLink:
     """A link without whose returns the lidars' poses differ by the twists `change` (6 n,) in base_link, and the chi
     square per value of that, of the lidar of which it is largest."""
 
@@ -40,7 +40,7 @@ class Leaning:
     chi_square: float
 
 
-def leaning_on(leaning: Sequence[Leaning], poses: Mapping[str, np.ndarray]) -> list[Finding]:
+def leaning_on(leaning: Sequence[LeaningLink], poses: Mapping[str, np.ndarray]) -> list[Finding]:
     """Return a finding of the link on which the lidars' `poses` (4, 4) lean most."""
     if not leaning:
         return []

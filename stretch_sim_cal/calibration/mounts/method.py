@@ -20,7 +20,7 @@ from stretch_sim_cal.calibration.mounts.findings import (
     FRONT,
     MISPLACED,
     UNCONVERGED,
-    Leaning,
+    LeaningLink,
     leaning_on,
     mount_refusals,
     mount_warnings,
@@ -408,7 +408,7 @@ class _Mounts:
     def _leaning(
         self, of_matches: NormalEquations, of_link: Callable[[int], NormalEquations], counts: np.ndarray,
         inflated: bool, errors: ModelErrors,
-    ) -> list[Leaning]:  # fmt: skip
+    ) -> list[LeaningLink]:  # fmt: skip
         """Return the links, of those with many of the returns (`counts` (l,) by link), without each of which the lidars
         are elsewhere by more than chance: zeros and scales of joints explain a sheet that lies on the base."""
         poses, found = slice(0, self.robot.first_link), []
@@ -416,7 +416,7 @@ class _Mounts:
             rest = self._marginalised(of_matches.plus(of_link(link).weighing(-1.0)), inflated)
             without = with_model_errors(rest.information, rest.gradient, self.robot, 0, self.joints)
             change, covariance = (without.solution - errors.solution)[poses], without.covariance[poses, poses]
-            found.append(Leaning(self.robot.links[link], change, max(
+            found.append(LeaningLink(self.robot.links[link], change, max(
                 change[own] @ np.linalg.solve(covariance[own, own], change[own]) / 6
                 for own in map(self.robot.of_lidar, self.nominal)
             )))  # fmt: skip
@@ -442,7 +442,7 @@ class _Mounts:
         return [self.robot.offsets(errors, number, sample) for number, sample in enumerate(self.samples)]
 
     def _result(
-        self, costs, matches, residuals, noise, equations, errors, of_scalars, converged, leaning: list[Leaning]
+        self, costs, matches, residuals, noise, equations, errors, of_scalars, converged, leaning: list[LeaningLink]
     ) -> MountsResult:  # fmt: skip
         settings, robot, poses = self.settings, self.robot, self.poses
         covariance = errors.covariance[: robot.first_link, : robot.first_link]
