@@ -71,6 +71,12 @@ def azimuths_of(cloud: np.ndarray) -> np.ndarray:
     return np.arctan2(cloud["y"], cloud["x"])
 
 
+def too_long_near(ranges: np.ndarray, by: float, length: float) -> np.ndarray:
+    """Return by which factor ranges (N,) in m are too long if the nearest are so by `by` (m), others less by `length`
+    (m)."""
+    return 1.0 + by * np.exp(-ranges / length) / ranges
+
+
 def shares_of_scan(cloud: np.ndarray) -> np.ndarray:
     """Return the share (N,) of the scan, -0.5 to 0.5, at which each return was taken, by the first of its channel."""
     _, first, channel = np.unique(cloud["ring"], return_index=True, return_inverse=True)

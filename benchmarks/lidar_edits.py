@@ -25,6 +25,7 @@ from edited_clouds import (
     sector,
     shares_of_scan,
     through_window,
+    too_long_near,
     transformed,
     turned,
 )
@@ -318,9 +319,7 @@ def cyclic(random: Random, clouds: Clouds) -> Edited:
 def near_ranges(random: Random, clouds: Clouds) -> Edited:
     """By 1 to 5 cm at the lidar, less from 0.15 to 0.6 m on, alike for all lidars of one kind, or one alone."""
     by, length = random.choice((-1, 1)) * random.uniform(0.01, 0.05), random.uniform(0.15, 0.6)
-    for cloud, _ in clouds:
-        ranges = ranges_of(cloud)
-        yield scaled(cloud, 1.0 + by * np.exp(-ranges / length) / ranges)
+    return (scaled(cloud, too_long_near(ranges_of(cloud), by, length)) for cloud, _ in clouds)
 
 
 def in_waves(least: int, most: int, largest: float, change: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> Callable:

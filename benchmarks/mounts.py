@@ -27,6 +27,7 @@ from functools import partial
 
 import numpy as np
 from comparing import ALIGNMENT_FRAMES, POSE, Comparison, Effect, Recording, aligned
+from edited_clouds import too_long_near
 
 from stretch_sim_cal import command
 from stretch_sim_cal.calibration.mounts.method import calibrate_mounts
@@ -178,8 +179,7 @@ def sample_of(
 def too_long(pairs: Callable, by: float, *which: int) -> Iterator[list[np.ndarray]]:
     """Yield pairs of clouds (N, 3) of which ranges r are too long by `by` exp(-r / `NEAR_LENGTH`)."""
     for pair in pairs(*which):
-        ranges = [np.maximum(lengths(cloud), 1e-6)[:, None] for cloud in pair]
-        yield [cloud * (1.0 + by * np.exp(-r / NEAR_LENGTH) / r) for cloud, r in zip(pair, ranges, strict=True)]
+        yield [cloud * too_long_near(np.maximum(lengths(cloud), 1e-6)[:, None], by, NEAR_LENGTH) for cloud in pair]
 
 
 def misread(pose: Mapping[str, float], random: np.random.Generator, args: argparse.Namespace) -> dict[str, float]:

@@ -4,6 +4,7 @@ import dataclasses
 
 import numpy as np
 import pytest
+from edited_clouds import too_long_near
 
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile
 from stretch_sim_cal.calibration.mounts import robot as mounted_robot
@@ -187,7 +188,7 @@ def test_near_ranges_that_err_as_no_unit_of_the_sensor_file_does_are_named_and_h
     for sample in samples:
         for cloud in sample.clouds.values():
             ranges = np.maximum(np.linalg.norm(cloud[:, :3], axis=1), 1e-6)[:, None]
-            cloud[:, :3] *= 1.0 + by * np.exp(-ranges / length) / ranges
+            cloud[:, :3] *= too_long_near(ranges, by, length)
     found = mounts_of(robot, samples)
     assert_covered(simulator, found, 3e-3, 0.2)
     assert max(found.total_deviations_of(side)[0] for side in SIDES) < 3e-3

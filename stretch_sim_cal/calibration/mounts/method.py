@@ -74,9 +74,9 @@ MODEL_SIGMAS = 4.0
 SLACK = 1.5e-3  # m
 DRAWN = 80_000
 FINE_STEPS, MOST_STEPS = 4, 20
-# The estimate is tried without each link that has more than this share of the returns. Chi square per value of the
-# change without one, above which it is not by chance: of exact and of misbuilt robots 0.5 at most, without the base
-# under a sheet 13.
+# The estimate is tried without each link that has more than this share of the returns. The change without one is
+# significant above this chi square per value: of robots as described and with joint-origin errors it is 0.5 at most,
+# of one with a sheet on its base 13.
 MANY, LEANS = 0.05, 2.5
 CONVERGED = 0.2  # standard deviations of the lidars' errors: a smaller step is the last
 SEPARABLE = 0.25  # posterior over prior standard deviation of a joint's zero
@@ -184,12 +184,17 @@ def consistent(matches: Matches, residuals: np.ndarray, sample: PosedSample, unk
     return ~((counts >= PATCH_RETURNS) & off)[patch]
 
 
+def returns_by_link(unknowns: RobotUnknowns, matches: Mapping[tuple[str, int], Matches]) -> np.ndarray:
+    """Return how many matches each link has (l,)."""
+    return sum(np.bincount(of_sample.links, minlength=len(unknowns.links)) for of_sample in matches.values())
+
+
 def link_residuals(
     unknowns: RobotUnknowns, matches: Mapping[tuple[str, int], Matches], errors: ModelErrors
 ) -> list[LinkResidual]:
     """Return the estimated error of every link with returns, largest first; in sigma of its prior, or of the errors of
     this robot's links if these are larger."""
-    seen = sum(np.bincount(of_sample.links, minlength=len(unknowns.links)) for of_sample in matches.values())
+    seen = returns_by_link(unknowns, matches)
     priors = np.sqrt(unknowns.variances())
     residuals = []
     for index in np.flatnonzero(seen):
@@ -328,8 +333,8 @@ class _Mounts:
             if converged and (inflated or not self.solver.exceeded(self.state)):
                 break
             inflated |= converged
-        counts = sum(np.bincount(part.links, minlength=len(self.robot.links)) for part in matches.values())
         of_link = partial(self._equations, clouds, matches, residuals, noises)
+        counts = returns_by_link(self.robot, matches)
         leaning = self._leaning(of_matches, of_link, counts, inflated, errors)
         return self._result(costs, matches, residuals, noise, equations, errors, of_scalars, converged, leaning)
 
@@ -410,7 +415,7 @@ class _Mounts:
         inflated: bool, errors: ModelErrors,
     ) -> list[LeaningLink]:  # fmt: skip
         """Return the links, of those with many of the returns (`counts` (l,) by link), without each of which the lidars
-        are elsewhere by more than chance: zeros and scales of joints explain a sheet that lies on the base."""
+        are significantly elsewhere: zeros and scales of joints explain a sheet that lies on the base."""
         poses, found = slice(0, self.robot.first_link), []
         for link in np.flatnonzero(counts > MANY * counts.sum()):
             rest = self._marginalised(of_matches.plus(of_link(link).weighing(-1.0)), inflated)

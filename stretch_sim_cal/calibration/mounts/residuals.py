@@ -139,8 +139,7 @@ class PosedSample:
         directions = _unit(matches.hits - matches.origins)
         aside = np.where(np.abs(directions[:, 2:]) < 0.9, [[0.0, 0.0, 1.0]], [[1.0, 0.0, 0.0]])
         across = _unit(np.cross(directions, aside))
-        ranges = np.linalg.norm(matches.hits - matches.origins, axis=1)
-        slopes = np.maximum(angle, margin / ranges)[:, None]
+        slopes = np.maximum(angle, margin / matches.ranges)[:, None]
         keep = np.ones(len(directions), dtype=bool)
         for side_step in (across, -across, (up := np.cross(directions, across)), -up):
             where = np.flatnonzero(keep)
