@@ -4,6 +4,7 @@ import numpy as np
 
 from stretch_sim_cal.calibration.clouds import DirectionCells, cloud_of
 from stretch_sim_cal.calibration.surfaces import Lidar
+from stretch_sim_cal.sensor.unit import directions
 
 FAR = np.array([2.0, 3.0, 2.5])  # m, of the three walls of a corner from the lidar
 
@@ -13,8 +14,7 @@ def test_cells_beside_an_edge_have_the_normal_of_their_own_wall():
     smaller there than they are."""
     random = np.random.default_rng(3)
     elevation, azimuth = np.meshgrid(np.radians(np.arange(5.0, 60.0)), np.radians(np.arange(2.0, 88.0, 0.2)))
-    elevation, azimuth = elevation.ravel(), azimuth.ravel()
-    rays = np.column_stack([np.cos(elevation) * np.cos(azimuth), np.cos(elevation) * np.sin(azimuth), np.sin(elevation)])
+    rays = directions(elevation.ravel(), azimuth.ravel())
     distances = np.min(FAR / rays, axis=1) + random.normal(0.0, 0.005, len(rays))
     cells = DirectionCells()
     cells.add(cloud_of(distances[:, None] * rays, "cloud"))
