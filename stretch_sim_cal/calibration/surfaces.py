@@ -26,7 +26,7 @@ from stretch_sim_cal.sensor.unit import LEAST_COSINE, ErrorModel, Returns
 NORMAL_NEIGHBOURS = 16
 # Planarity up to which cells are flat. A cell is on the plane of one beside it if it is no further off than so many
 # standard deviations of that plane's cells; planes are the same if the cosine between them is larger.
-FLAT, OF_PLANE, ALIKE = 0.02, 2.0, 0.9
+FLAT, OF_PLANE, ALIKE = 0.01, 2.0, 0.9
 ANGULAR_NEIGHBOURS = 8
 # As if so many degrees of freedom had shown the usual noise.
 FEW = 30.0
