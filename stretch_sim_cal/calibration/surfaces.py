@@ -24,6 +24,9 @@ from stretch_sim_cal.robot.surfaces import outline_surfaces
 from stretch_sim_cal.sensor.unit import LEAST_COSINE, ErrorModel, Returns
 
 NORMAL_NEIGHBOURS = 16
+# Planarity up to which cells are flat. A cell is on the plane of one beside it if it is no further off than so many
+# standard deviations of that plane's cells; planes are the same if the cosine between them is larger.
+FLAT, OF_PLANE, ALIKE = 0.01, 2.0, 0.9
 ANGULAR_NEIGHBOURS = 8
 # As if so many degrees of freedom had shown the usual noise.
 FEW = 30.0
@@ -290,17 +293,36 @@ def _neighbours(positions: np.ndarray, number: int) -> np.ndarray:
 
 def _normals(points: np.ndarray, rays: np.ndarray, where: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return normals (M, 3) that face the lidar, and planarity (M,), from the cells nearest to each on a grid of
-    directions `where` (M, 3): on a floor the nearest points would all be of one channel, on a line."""
-    normals, planarity = _fitted_normals(points, where)
+    directions `where` (M, 3): on a floor the nearest points would all be of one channel, on a line.
+
+    Near an edge these are cells of two surfaces, and the normal between both would face the lidar more than either. A
+    cell that is not flat has the flattest plane around it that passes through it, unless another one does as well.
+    """
+    around = _neighbours(where, NORMAL_NEIGHBOURS)
     # The floor around the outermost channel that sees it: an arc, but no other channel beside it.
-    on_arcs, planarity_of_arcs = _fitted_normals(points, points)
-    better = planarity_of_arcs < planarity
-    normals[better], planarity[better] = on_arcs[better], planarity_of_arcs[better]
-    return normals * np.where(np.einsum("mi,mi->m", normals, rays) > 0, -1.0, 1.0)[:, None], planarity
+    fits, of_arcs = _planes(points, around), _planes(points, _neighbours(points, NORMAL_NEIGHBOURS))
+    better = of_arcs[3] < fits[3]
+    normals, middles, deviations, planarity = (
+        np.where(better[:, None] if of.ndim == 2 else better, arc, of) for of, arc in zip(fits, of_arcs, strict=True)
+    )
+    edges = np.flatnonzero(planarity > FLAT)
+    beside = around[edges]
+    off = np.abs(np.einsum("mki,mki->mk", normals[beside], points[edges, None] - middles[beside]))
+    through = (off < OF_PLANE * deviations[beside]) & (planarity[beside] < FLAT)
+    flattest = np.take_along_axis(beside, np.where(through, planarity[beside], np.inf).argmin(axis=1)[:, None], axis=1)
+    alike = np.abs(np.einsum("mki,mji->mk", normals[beside], normals[flattest])) > ALIKE
+    of_one = through.any(axis=1) & (alike | ~through).all(axis=1)
+    normals[edges[of_one]], planarity[edges[of_one]] = (of[flattest[of_one, 0]] for of in (normals, planarity))
+    facing = np.where(np.einsum("mi,mi->m", normals, rays) > 0, -1.0, 1.0)
+    return normals * facing[:, None], planarity
 
 
-def _fitted_normals(points: np.ndarray, where: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    around = points.take(_neighbours(where, NORMAL_NEIGHBOURS), axis=0)
-    centred = around - (np.einsum("mki->mi", around) / NORMAL_NEIGHBOURS)[:, None]  # a fifth of the time of mean()
+def _planes(points: np.ndarray, around: np.ndarray) -> tuple[np.ndarray, ...]:
+    """Return the normals (M, 3), the middles (M, 3), the standard deviations (M,) in m, and the planarity (M,) of
+    planes through the points of the cells `around` (M, K) each."""
+    beside = points.take(around, axis=0)
+    middles = np.einsum("mki->mi", beside) / NORMAL_NEIGHBOURS  # a fifth of the time of mean()
+    centred = beside - middles[:, None]
     variances, axes = np.linalg.eigh(centred.transpose(0, 2, 1) @ centred / NORMAL_NEIGHBOURS)
-    return axes[:, :, 0].copy(), variances[:, 0] / np.maximum(variances[:, 1], 1e-12)
+    deviations = np.sqrt(np.maximum(variances[:, 0], 0.0) * NORMAL_NEIGHBOURS / (NORMAL_NEIGHBOURS - 3.0))
+    return axes[:, :, 0].copy(), middles, deviations, variances[:, 0] / np.maximum(variances[:, 1], 1e-12)

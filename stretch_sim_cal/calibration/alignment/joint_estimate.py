@@ -28,7 +28,7 @@ CONVERGED, MAX_REPEATS = 0.5, 12
 # as far; steps that are shorter than so many standard deviations are noise.
 SLOW, FURTHEST, NOISE_STEP = 0.5, 10.0, 0.15
 # Only along axes with a smaller standard deviation (m, rad): along others noise would lead away from the guess.
-DETERMINED = 0.002
+DETERMINED = 0.01
 # Steps shorter than this, in standard deviations, are the last ones after that.
 STILL = 0.1
 # A direction hinges on one place if that has more than this share of the information about it. The estimate without
