@@ -14,8 +14,9 @@ street along the road and in yaw by twice (less in the others cost accuracy).
 If a lidar moves, other cells become neighbours, and the residuals change by less than their derivatives say: in rooms
 by 0.5 to 0.9 of that, among leaves by less than 0.2. The ratio, the gain, is measured by moving the lidars a little
 (`_reductions`), with the weights that they have then: further than a standard deviation of the residuals, walls seem to
-have none, either. The information about a direction falls with the square of its gain, and so does that about the
-lidars' errors given the poses: neighbouring leaves also seem to show that the ranges of two lidars agree. In real and
+have none, either. The information about a direction falls with the square of its gain. That about the lidars' errors
+given the poses falls with the smallest gain of a range offset and an incidence error, measured in the same way:
+neighbouring leaves also seem to show that the ranges of two lidars agree. In real and
 simulated rooms, 16 to 32 channels, the covariance of the sandwich alone is too small by a factor of 4 to 7:
 `CORRELATED` is a margin for a gain of 0.45, below which the gain itself counts.
 """
@@ -26,7 +27,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy import sparse
-from scipy.linalg import block_diag
+from scipy.linalg import block_diag, eigh
 from scipy.spatial import cKDTree
 
 from stretch_sim_cal.calibration.clouds import CELL_WIDTH
@@ -42,7 +43,7 @@ from stretch_sim_cal.calibration.robust import MAD, TUKEY, products, robust_devi
 from stretch_sim_cal.calibration.surfaces import NORMAL_NEIGHBOURS, Lidar, Surface
 from stretch_sim_cal.geometry.points import lengths
 from stretch_sim_cal.geometry.transforms import by_twist, exp
-from stretch_sim_cal.sensor.unit import CHANNEL_KINDS, LEAST_COSINE, OF_SCANS, SCALARS
+from stretch_sim_cal.sensor.unit import CHANNEL_KINDS, LEAST_COSINE, OF_SCANS, SCALARS, longer_by_incidence
 
 PIECE = 1.6  # m
 CORRELATED = 5.0  # variance of an estimate by these factors alone, over that of the sandwich, at least
@@ -237,7 +238,8 @@ def elements(
 
 
 Moves = tuple[np.ndarray, np.ndarray]
-"""Motions (C, 4, 4) of a lidar, and lengths (C,) by which its ranges become longer."""
+"""Motions (C, 4, 4) of a lidar, and changes (C, 2) of its range offset and incidence error (m)."""
+MOVE = 6 + 2
 
 
 @dataclass(frozen=True)
@@ -269,12 +271,13 @@ class _Matching:
             none = cells[:0]
             return none, none, np.zeros((0, 3)), np.zeros((0, 3)), np.zeros(0), none
         points, normals, rays = surface.points[cells], surface.normals[cells], surface.rays[cells]
+        errors = _errors(normals, rays)
         number = np.zeros(len(cells), dtype=np.int64)
         if moves is not None:
-            changes, lengths = moves
+            changes, longer = moves
             number, cells = np.repeat(np.arange(len(changes)), len(cells)), np.tile(cells, len(changes))
             points, normals, rays = (each @ changes[:, :3, :3].swapaxes(1, 2) for each in (points, normals, rays))
-            points += changes[:, None, :3, 3] + lengths[:, None, None] * rays
+            points += changes[:, None, :3, 3] + (longer @ errors.T)[:, :, None] * rays
             points, normals, rays = (each.reshape(-1, 3) for each in (points, normals, rays))
         # Beyond this the nearest cell is too far away, whichever it is.
         distances, nearest = self.trees[other].query(points, distance_upper_bound=self.within[others].max())
@@ -304,17 +307,19 @@ class _Matching:
         return tukey_weights(ratios / (TUKEY * rougher)) / rougher**2
 
     def gradients(self, pair: tuple[int, int], moves: Moves, back: Moves, every: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return the gradients (C, 7) of a pair's factors by the second lidar's twist and ranges with that lidar moved
-        by C `moves`, the first one by their opposites `back`, and their derivative (7, 7) at the last move, as long as
-        no other cells become neighbours and no weights change, of `every` so manyth cell."""
+        """Return the gradients (C, 8) of a pair's factors by the second lidar's twist, range offset and incidence
+        error, with that lidar moved by C `moves`, the first one by their opposites `back`, and their derivative (8, 8)
+        at the last move, as long as no other cells become neighbours and no weights change, of `every` so manyth
+        cell."""
         ways = ((pair[::-1], 1.0), (pair, -1.0))
         parts = [self.between(*way, moved, every) for (way, _), moved in zip(ways, (moves, back), strict=True)]
         cells, _, normals, middles, residuals, number = map(np.concatenate, zip(*parts, strict=True))
         signs = np.repeat([sign for _, sign in ways], [len(part[0]) for part in parts])
-        cosines = np.einsum("ki,ki->k", normals, self.surface.rays[cells])
-        rows = np.column_stack([by_twist(middles, normals), cosines])
+        rays = self.surface.rays[cells]
+        along = np.einsum("ki,ki->k", normals, rays)[:, None]
+        rows = np.column_stack([by_twist(middles, normals), along * _errors(normals, rays)])
         weighted = rows * self.weights(cells, residuals, signs, number, every)[:, None]
-        gradients = np.zeros((len(moves[1]), 7))
+        gradients = np.zeros((len(moves[1]), MOVE))
         np.add.at(gradients, number, (signs * residuals)[:, None] * weighted)
         still = number == len(gradients) - 1
         return gradients, weighted[still].T @ rows[still]
@@ -333,32 +338,41 @@ def _rougher(ratios: np.ndarray, piece: np.ndarray, of_all: float) -> np.ndarray
 def _reductions(matching: _Matching, pairs: Sequence[tuple[int, int]], root: np.ndarray) -> tuple[np.ndarray, float]:
     """Return the matrix (6 (n - 1), 6 (n - 1)) that reduces an information about the poses by gains that are smaller
     than `CORRELATED` allows for, and the factor for that about the lidars' errors given the poses. The gains are the
-    derivative of the factors' gradient, measured by moving the lidars, or making their ranges longer, over that with
-    the same neighbours: a symmetric matrix in coordinates in which the information, root root', is 1."""
+    derivative of the factors' gradient, measured by moving the lidars, or changing their ranges, over that with the
+    same neighbours: a symmetric matrix in coordinates in which the information, root root', is 1."""
     number, length = len(matching.of_lidar), MOVED * matching.deviation
-    lengths = np.array([length] * 3 + [length / float(np.median(matching.surface.ranges))] * 3 + [length])
-    steps = np.concatenate([np.diag(lengths), -np.diag(lengths), np.zeros((1, 7))])
-    moves, back = ((np.array([exp(step[:6]) for step in own]), own[:, 6]) for own in (steps, -steps))
+    lengths = np.array([length] * 3 + [length / float(np.median(matching.surface.ranges))] * 3 + [length] * 2)
+    steps = np.concatenate([np.diag(lengths), -np.diag(lengths), np.zeros((1, MOVE))])
+    moves, back = ((np.array([exp(step[:6]) for step in own]), own[:, 6:]) for own in (steps, -steps))
     cells = sum(len(matching.of_lidar[lidar]) for lidar in itertools.chain(*pairs))
     every = max(1, cells // max(MOVED_CELLS, OF_PAIR * len(pairs)))
     unsure = UNSURE * min(cells, MOVED_CELLS) ** -0.5
-    response, expected = np.zeros((2, 6 * number - 5, 6 * number - 5))
+    response, expected = np.zeros((2, 6 * number - 4, 6 * number - 4))
     for pair in pairs:
         gradients, derivative = matching.gradients(pair, moves, back, every)
-        measured = ((gradients[:7] - gradients[7:14]) / (2.0 * lengths[:, None])).T
+        measured = ((gradients[:MOVE] - gradients[MOVE : 2 * MOVE]) / (2.0 * lengths[:, None])).T
         second_against_first = np.eye(number)[1:, pair[1]] - np.eye(number)[1:, pair[0]]
-        between = block_diag(np.kron(second_against_first[:, None], np.eye(6)), 1.0)
+        between = block_diag(np.kron(second_against_first[:, None], np.eye(6)), np.eye(2))
         response += between @ measured @ between.T
         expected += between @ derivative @ between.T
     expected += 1e-9 * np.eye(len(expected))
-    # The ranges with the poses that go with them: what these factors say about ranges given the poses.
-    given = np.r_[-np.linalg.solve(expected[:-1, :-1], expected[:-1, -1]), 1.0]
-    of_ranges = given @ response @ given, given @ expected @ given
-    gain = np.linalg.solve(expected[:-1, :-1], response[:-1, :-1])
+    poses, errors = slice(0, -2), slice(-2, None)
+    # The errors with the poses that go with them: what these factors say about errors given the poses.
+    given = np.vstack([-np.linalg.solve(expected[poses, poses], expected[poses, errors]), np.eye(2)])
+    of_errors = given.T @ response @ given
+    least_gain = eigh((of_errors + of_errors.T) / 2.0, given.T @ expected @ given, eigvals_only=True)[0]
+    gain = np.linalg.solve(expected[poses, poses], response[poses, poses])
     whitened = root.T @ np.linalg.solve(root, gain.T).T
     gains, axes = np.linalg.eigh((whitened + whitened.T) / 2.0)
-    axes, of_units = root @ axes, _reduced(of_ranges[0] / max(of_ranges[1], 1e-9), unsure)
-    return (axes * _reduced(gains, unsure)) @ np.linalg.inv(axes), float(of_units) ** 2
+    axes = root @ axes
+    return (axes * _reduced(gains, unsure)) @ np.linalg.inv(axes), float(_reduced(least_gain, unsure)) ** 2
+
+
+def _errors(normals: np.ndarray, rays: np.ndarray) -> np.ndarray:
+    """Return how much longer ranges (N, 2) on surfaces with these normals (N, 3) are by a range offset and by an
+    incidence error of 1."""
+    cosines = np.abs(np.einsum("ni,ni->n", normals, rays))
+    return np.column_stack([np.ones(len(cosines)), longer_by_incidence(cosines)])
 
 
 def _reduced(gains: np.ndarray, unsure: float) -> np.ndarray:

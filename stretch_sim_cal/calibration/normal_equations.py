@@ -150,17 +150,22 @@ def products_of_relative_poses(
     return total.reshape(6 * num_lidars, 6 * num_lidars)[6:, 6:]
 
 
-def bias_correction(information: np.ndarray, noise_information: np.ndarray) -> np.ndarray:
-    """Return the matrix (p, p) that corrects the poses' columns of the jacobian, whose `information` (p, p) contains
-    `noise_information` (p, p), by multiplication.
-
-    Noise in the normals lengthens the pose's columns of the jacobian. They are shortened by as much, also in their
-    products with the other unknowns' columns: subtracted from the pose's block alone, the same amount would exceed the
-    rest of it after unknowns that nearly move like the pose are eliminated.
-    """
+def noise_shares(information: np.ndarray, noise_information: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return directions, the columns of A (p, p), and the `shares` (p,) of noise in the information about the poses
+    along them: A A' is the `information` (p, p), all other unknowns eliminated, and A diag(shares) A' the
+    `noise_information` (p, p) that it contains."""
     values, axes = np.linalg.eigh(information)
     root = axes * np.sqrt(np.maximum(values, LEAST_KEPT * max(values[-1], 1.0)))
     whitened = np.linalg.solve(root, np.linalg.solve(root, noise_information).T)
     shares, directions = np.linalg.eigh((whitened + whitened.T) / 2)
-    kept = np.sqrt(np.maximum(1.0 - shares, LEAST_KEPT))
-    return np.linalg.solve(root.T, directions * kept) @ directions.T @ root.T
+    return root @ directions, shares
+
+
+def kept_shares(shares: np.ndarray) -> np.ndarray:
+    """Return the shares (p,) of the information that remain, given those of noise.
+
+    Noise in the normals does not depend on the other unknowns' derivatives: it adds to the information M about the
+    poses that is left when these are eliminated, while the gradient changes by M - N only if the poses do, and keeps
+    the covariance M: so that of the poses is (M - N)^-1 M (M - N)^-1 (W. Fuller, "Measurement Error Models", 1987).
+    """
+    return np.maximum(1.0 - shares, 0.0) ** 2 + LEAST_KEPT

@@ -15,7 +15,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile
-from stretch_sim_cal.calibration.normal_equations import NormalEquations, bias_correction, columns_of
+from stretch_sim_cal.calibration.normal_equations import NormalEquations, columns_of, kept_shares, noise_shares
 from stretch_sim_cal.calibration.problem import FLOOR, State, Unknowns
 from stretch_sim_cal.calibration.room import SeenPatches
 from stretch_sim_cal.calibration.solver import Solution
@@ -225,13 +225,16 @@ class Observations:
 
         The result does not change along the directions in which little information remains.
         """
-        shortened, size = np.eye(len(self.gradient)), len(self.noise_information)
-        shortened[:size, :size] = bias_correction(self.information[:size, :size], self.noise_information)
-        return replace(
-            self, poses_at=self.poses, at_units=self.units,
-            information=shortened.T @ self.information @ shortened,
-            gradient=shortened.T @ self._gradient_at((np.eye(4), *self.poses), self.units),
-        )  # fmt: skip
+        information, gradient = self.information.copy(), self._gradient_at((np.eye(4), *self.poses), self.units)
+        size = len(self.noise_information)
+        poses, units = slice(size), slice(size, None)
+        by_units = information[poses, units] @ np.linalg.pinv(information[units, units], hermitian=True)
+        of_poses = information[poses, poses] - by_units @ information[units, poses]
+        axes, shares = noise_shares((of_poses + of_poses.T) / 2.0, self.noise_information)
+        lost = 1.0 - kept_shares(shares)
+        information[poses, poses] -= (axes * lost) @ axes.T
+        gradient[poses] -= (axes * lost) @ np.linalg.solve(axes, gradient[poses] - by_units @ gradient[units])
+        return replace(self, poses_at=self.poses, at_units=self.units, information=information, gradient=gradient)
 
     def _gradient_at(self, poses: Sequence[np.ndarray], units: Sequence[np.ndarray]) -> np.ndarray:
         """Return the gradient (m,) at other poses (4, 4) of all lidars, in any frame, and parameters."""

@@ -18,7 +18,7 @@ import numpy as np
 from scipy import sparse
 from scipy.linalg import cho_solve, cholesky, lapack, solve_triangular
 
-from stretch_sim_cal.calibration.normal_equations import NormalEquations, bias_correction, columns_of
+from stretch_sim_cal.calibration.normal_equations import NormalEquations, columns_of, kept_shares, noise_shares
 from stretch_sim_cal.calibration.problem import CURVATURE, FIXED, FLOOR, RIGHT, UNKNOWN, Priors, State, Unknowns
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.planes import Plane
@@ -68,6 +68,9 @@ SCALAR_KINDS = ("scalars", "harmonics", "shares", *SHARES_OF_SCANS)
 ODDS_OF_DRIVERS, SAME_DRIVER = np.array([1.0, 0.02]), 1e-3
 # Channels of two lidars that differ by more standard deviations of the sensor file are of no unit that it describes.
 BEYOND_FILE = 2.0
+# Where noise of the normals has a larger share of the information, the poses are held where they are by so many times
+# its information.
+BY_NOISE, HELD = 0.5, 3.0
 # An error of more standard deviations of its prior is not one of the units that the sensor file describes.
 BEYOND_PRIOR = 4.0
 
@@ -211,23 +214,19 @@ class Solver:
 
         `noise_information` is information about the poses of all lidars but the first by noise alone (see room.py): the
         covariance is corrected for it, but not the information (n, n) that comes from elsewhere, `beside` the blocks
-        with noisy normals. The variances of the lidars' errors stay as they are unless `learn`, and range scales and
-        variances `far` from the sensor files are not considered unless `far`.
+        with noisy normals; directions of which noise has most of the information stay as they were guessed. The
+        variances of the lidars' errors stay as they are unless `learn`, and range scales and variances `far` from the
+        sensor files are not considered unless `far`.
         """
         information, gradient, fixed = self._with_pose_priors(equations.information, equations.gradient, state)
         basis, kinds = self._basis(fixed)
         rows = sparse.csr_array(basis)  # it is nearly all zeros
         # The standard deviations of the scalars' priors over those of the sensor file; 1 for most.
-        scalars, widths, corrected = _scalars(kinds), np.ones(basis.shape[1]), None
+        scalars, widths, noisy = _scalars(kinds), np.ones(basis.shape[1]), None
         if noise_information is not None:
-            poses, noisy = self.unknowns.free_poses, equations.information - beside
-            shortened = bias_correction(self.unknowns.of_free_poses(noisy), noise_information)
-            noisy[poses] = shortened.T @ noisy[poses]
-            noisy[:, poses] = noisy[:, poses] @ shortened
-            corrected, _, _ = self._with_pose_priors(noisy + beside, equations.gradient, state)
-            corrected = rows.T @ corrected @ rows
-            # Directions that noise alone seems to constrain stay as they were guessed.
-            information[np.ix_(poses, poses)] += noise_information
+            elsewhere, _, _ = self._with_pose_priors(np.zeros_like(information) + beside, gradient, state)
+            columns = rows[self.unknowns.free_poses].indices
+            noisy = _NoisyPoses(columns, noise_information, rows.T @ elsewhere @ rows)
         information, gradient = rows.T @ information @ rows, basis.T @ gradient
         for step in range(VARIANCE_STEPS):
             current, wide = self._coordinates(basis, kinds, state), widths
@@ -237,7 +236,10 @@ class Solver:
                 # From `widths`, not from the last step's `wide`: one after the other, all scales would become unknown.
                 wide = self._learn_scalars(kinds, widths, information, gradient + information @ current, far)
             prior = self._precision(kinds, wide)
-            root = _root(information + prior)
+            held = information + prior
+            if noisy is not None:
+                noisy.hold(held, prior)
+            root = _root(held)
             solution = cho_solve((root, True), gradient - prior @ current)
             # A prior that the data exceeds by far must neither bias the estimate nor reduce its covariance.
             times = self._exceeding(kinds, np.abs(solution + current) / wide)[scalars]
@@ -248,8 +250,8 @@ class Solver:
                 converged &= self._learn_channels(kinds, solution + current, root, far)
             if converged:
                 break
-        if corrected is not None:
-            root = _root(corrected + prior)
+        if noisy is not None:
+            root = _root(noisy.less_noise(information + prior, prior))
         return Solution(basis @ solution, rows @ _inverse(root) @ rows.T, self.relative_deviations)
 
     def step(
@@ -536,6 +538,40 @@ class Solver:
         result = widths.copy()
         result[columns] = widened
         return result
+
+
+@dataclass(frozen=True)
+class _NoisyPoses:
+    """The `columns` (p,) of poses of whose information (k, k) `noise` (p, p) is by noise alone, all but what comes from
+    `elsewhere` (k, k) and the priors."""
+
+    columns: np.ndarray
+    noise: np.ndarray
+    elsewhere: np.ndarray
+
+    def hold(self, information: np.ndarray, prior: np.ndarray) -> None:
+        """Add to an information (k, k), with its `prior` (k, k), what holds poses that noise seems to determine."""
+        axes, shares = self._shares(information, prior)
+        axes, shares = axes[:, shares > BY_NOISE], shares[shares > BY_NOISE]
+        information[np.ix_(self.columns, self.columns)] += HELD * (axes * shares) @ axes.T
+
+    def less_noise(self, information: np.ndarray, prior: np.ndarray) -> np.ndarray:
+        """Return an information (k, k), with its `prior` (k, k), without that of noise."""
+        (axes, shares), result = self._shares(information, prior), information.copy()
+        result[np.ix_(self.columns, self.columns)] -= (axes * (1.0 - kept_shares(shares))) @ axes.T
+        return result
+
+    def _shares(self, information: np.ndarray, prior: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the directions A (p, p) and the shares (p,) of noise, as of `noise_shares`."""
+        total, elsewhere = (self._of_poses(each) for each in (information, self.elsewhere + prior))
+        return noise_shares(total - elsewhere, self.noise)
+
+    def _of_poses(self, information: np.ndarray) -> np.ndarray:
+        """Return the information (p, p) about the poses with the other unknowns eliminated."""
+        others = np.setdiff1d(np.arange(len(information)), self.columns)
+        coupling = information[np.ix_(self.columns, others)]
+        solved = cho_solve((_root(information[np.ix_(others, others)]), True), coupling.T)
+        return information[np.ix_(self.columns, self.columns)] - coupling @ solved
 
 
 def _nearly_alike(count: int) -> list[np.ndarray]:

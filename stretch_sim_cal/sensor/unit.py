@@ -280,7 +280,7 @@ class ErrorModel:
         scalars[:, OFFSET] = by_range
         scalars[:, SCALE] = by_range * distances
         scalars[:, NEAR] = by_range * fading
-        scalars[:, INCIDENCE] = by_range * _incidence(cosines)
+        scalars[:, INCIDENCE] = by_range * longer_by_incidence(cosines)
         scalars[:, ECHO] = by_range * returns.echo
         scalars[:, HARMONICS] = by_azimuth[:, None] * _harmonics(returns.rotor)
         scalars[:, CENTRE] = turned_back
@@ -307,12 +307,12 @@ class ErrorModel:
         exp(-intensity / 255 / WEAK_ECHO)."""
         near = values[NEAR] * np.exp(-distances / self.spread.near_length)
         return (
-            (1.0 + values[SCALE]) * distances + values[OFFSET] + near + values[INCIDENCE] * _incidence(cosines)
+            (1.0 + values[SCALE]) * distances + values[OFFSET] + near + values[INCIDENCE] * longer_by_incidence(cosines)
             + values[ECHO] * echo + values[self.of_kind("channel_range")][channel]
         )  # fmt: skip
 
     def _distances(self, returns: Returns, cosines: np.ndarray | float, values: np.ndarray) -> np.ndarray:
-        error = values[OFFSET] + values[INCIDENCE] * _incidence(cosines) + values[ECHO] * returns.echo
+        error = values[OFFSET] + values[INCIDENCE] * longer_by_incidence(cosines) + values[ECHO] * returns.echo
         error = error + values[self.of_kind("channel_range")][returns.channel]
         if values[self.of_wander].any():
             error = error + wander_shapes(returns.rotor) @ values[self.of_wander]
@@ -390,5 +390,6 @@ def wander_shapes(rotor: np.ndarray) -> np.ndarray:
     return np.stack([np.cos(turns), np.sin(turns)], axis=2).reshape(len(rotor), len(RANGE_WANDER))
 
 
-def _incidence(cosines: np.ndarray | float) -> np.ndarray | float:
+def longer_by_incidence(cosines: np.ndarray | float) -> np.ndarray | float:
+    """Return how much longer ranges at these cosines of incidence are by an incidence error of 1."""
     return 1.0 / np.maximum(cosines, LEAST_COSINE) - 1.0

@@ -13,22 +13,18 @@ from stretch_sim_cal.calibration.noise import Noise
 from stretch_sim_cal.calibration.normal_equations import NormalEquations
 from stretch_sim_cal.calibration.problem import State, Unknowns
 from stretch_sim_cal.calibration.room import SOMEBODY, RoomBlock, room_block
-from stretch_sim_cal.calibration.solver import Solution, Solver
+from stretch_sim_cal.calibration.solver import BY_NOISE, Solution, Solver
 from stretch_sim_cal.calibration.surfaces import Lidar
 from stretch_sim_cal.geometry.transforms import apply, inverse, log
 
 # The distance (m) that the lidars' surfaces may still have after the coarse stage and in the passes that follow, and
 # the number of shifted grids of patches: the bias by a grid's borders is different in each.
 PASSES = ((0.01, 1), (0.002, 1), (0.0, 2), (0.0, 2))
-# The last pass is repeated, at most so often, until the poses change by a smaller share of their standard deviations:
-# with a smaller bound, directions that only noise determines would drift from the guess (`noise_information` in
-# `Solver.solve`).
+# The last pass is repeated, at most so often, until the poses change by a smaller share of their standard deviations.
 CONVERGED, MAX_REPEATS = 0.5, 12
 # If a step is longer than this share of the one before it, the steps to come are taken at once, at most so many times
 # as far; steps that are shorter than so many standard deviations are noise.
 SLOW, FURTHEST, NOISE_STEP = 0.5, 10.0, 0.15
-# Only along axes with a smaller standard deviation (m, rad): along others noise would lead away from the guess.
-DETERMINED = 0.01
 # Steps shorter than this, in standard deviations, are the last ones after that.
 STILL = 0.1
 # A direction hinges on one place if that has more than this share of the information about it. The estimate without
@@ -74,7 +70,9 @@ def estimate_jointly(places: Sequence[tuple[Lidar, ...]], state: State, solver: 
         variances, axes = np.linalg.eigh(covariance)
         axes *= np.sqrt(variances)
         step = np.linalg.solve(axes, change)
-        ahead = np.zeros(len(step)) if before is None else _ahead(step, before) * (variances < DETERMINED**2)
+        # Along axes that noise determines, it would lead away from the guess.
+        determined = np.einsum("ia,ij,ja->a", axes, estimate.noise_information, axes) < BY_NOISE / (1.0 - BY_NOISE) ** 2
+        ahead = np.zeros(len(step)) if before is None else _ahead(step, before) * determined
         last = STILL if before is None else CONVERGED
         if number < len(PASSES) - 1:
             before = None if slack else step
