@@ -70,7 +70,7 @@ ODDS_OF_DRIVERS, SAME_DRIVER = np.array([1.0, 0.02]), 1e-3
 BEYOND_FILE = 2.0
 # Where noise of the normals has a larger share of the information, the poses are held where they are by so many times
 # its information.
-BY_NOISE, HELD = 0.5, 3.0
+BY_NOISE, HELD = 0.6, 2.5
 # An error of more standard deviations of its prior is not one of the units that the sensor file describes.
 BEYOND_PRIOR = 4.0
 
