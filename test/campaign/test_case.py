@@ -235,5 +235,5 @@ def test_lidars_whose_ranges_differ_are_aligned_where_that_looks_like_a_shift(nu
     aligned, true = tried.aligned, [tried.simulator.base_from_lidar(name) for name in SIDES]
     off = log(inverse(true[0]) @ true[1] @ inverse(aligned.to_first["right"]))
     assert not aligned.refusals and tried.num_places <= places
-    assert np.linalg.norm(off[:3]) < 0.003
-    assert nees(off, aligned.covariance_to_first) < 3.0
+    assert np.linalg.norm(off[:3]) < 0.008  # up to 5 mm of standard deviation are accepted
+    assert not contradicts(len(off) * nees(off, aligned.covariance_to_first), len(off))
