@@ -236,10 +236,9 @@ class Solver:
                 # From `widths`, not from the last step's `wide`: one after the other, all scales would become unknown.
                 wide = self._learn_scalars(kinds, widths, information, gradient + information @ current, far)
             prior = self._precision(kinds, wide)
-            held = information + prior
+            root = _root(information + prior)
             if noisy is not None:
-                noisy.hold(held, prior)
-            root = _root(held)
+                root = noisy.held(information + prior, root, prior)
             solution = cho_solve((root, True), gradient - prior @ current)
             # A prior that the data exceeds by far must neither bias the estimate nor reduce its covariance.
             times = self._exceeding(kinds, np.abs(solution + current) / wide)[scalars]
@@ -251,7 +250,7 @@ class Solver:
             if converged:
                 break
         if noisy is not None:
-            root = _root(noisy.less_noise(information + prior, prior))
+            root = noisy.less_noise(information + prior, prior)
         return Solution(basis @ solution, rows @ _inverse(root) @ rows.T, self.relative_deviations)
 
     def step(
@@ -549,29 +548,33 @@ class _NoisyPoses:
     noise: np.ndarray
     elsewhere: np.ndarray
 
-    def hold(self, information: np.ndarray, prior: np.ndarray) -> None:
-        """Add to an information (k, k), with its `prior` (k, k), what holds poses that noise seems to determine."""
-        axes, shares = self._shares(information, prior)
+    def held(self, information: np.ndarray, root: np.ndarray, prior: np.ndarray) -> np.ndarray:
+        """Return the Cholesky factor (k, k) of an information, which is overwritten, with its `root` and `prior` (k,
+        k), with what holds poses that noise seems to determine."""
+        axes, shares = self._shares(root, prior)
         axes, shares = axes[:, shares > BY_NOISE], shares[shares > BY_NOISE]
+        if not len(shares):
+            return root
         information[np.ix_(self.columns, self.columns)] += HELD * (axes * shares) @ axes.T
+        return _root(information)
 
     def less_noise(self, information: np.ndarray, prior: np.ndarray) -> np.ndarray:
-        """Return an information (k, k), with its `prior` (k, k), without that of noise."""
-        (axes, shares), result = self._shares(information, prior), information.copy()
-        result[np.ix_(self.columns, self.columns)] -= (axes * (1.0 - kept_shares(shares))) @ axes.T
-        return result
+        """Return the Cholesky factor (k, k) of an information, which is overwritten, with its `prior` (k, k), without
+        that of noise."""
+        axes, shares = self._shares(_root(information.copy()), prior)
+        information[np.ix_(self.columns, self.columns)] -= (axes * (1.0 - kept_shares(shares))) @ axes.T
+        return _root(information)
 
-    def _shares(self, information: np.ndarray, prior: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the directions A (p, p) and the shares (p,) of noise, as of `noise_shares`."""
-        total, elsewhere = (self._of_poses(each) for each in (information, self.elsewhere + prior))
-        return noise_shares(total - elsewhere, self.noise)
+    def _shares(self, root: np.ndarray, prior: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the directions A (p, p) and the shares (p,) of noise, as of `noise_shares`, by the Cholesky factor (k,
+        k) of an information with its `prior` (k, k)."""
+        elsewhere = self._of_poses(_root(self.elsewhere + prior))
+        return noise_shares(self._of_poses(root) - elsewhere, self.noise)
 
-    def _of_poses(self, information: np.ndarray) -> np.ndarray:
+    def _of_poses(self, root: np.ndarray) -> np.ndarray:
         """Return the information (p, p) about the poses with the other unknowns eliminated."""
-        others = np.setdiff1d(np.arange(len(information)), self.columns)
-        coupling = information[np.ix_(self.columns, others)]
-        solved = cho_solve((_root(information[np.ix_(others, others)]), True), coupling.T)
-        return information[np.ix_(self.columns, self.columns)] - coupling @ solved
+        half = solve_triangular(root, np.eye(len(root))[:, self.columns], lower=True, check_finite=False)
+        return np.linalg.inv(half.T @ half)
 
 
 def _nearly_alike(count: int) -> list[np.ndarray]:
