@@ -16,9 +16,9 @@ by 0.5 to 0.9 of that, among leaves by less than 0.2. The ratio, the gain, is me
 (`_reductions`), with the weights that they have then: further than a standard deviation of the residuals, walls seem to
 have none, either. The information about a direction falls with the square of its gain. That about the lidars' errors
 given the poses falls with the smallest gain of a range offset and an incidence error, measured in the same way:
-neighbouring leaves also seem to show that the ranges of two lidars agree. In real and
-simulated rooms, 16 to 32 channels, the covariance of the sandwich alone is too small by a factor of 4 to 7:
-`CORRELATED` is a margin for a gain of 0.45, below which the gain itself counts.
+neighbouring leaves also seem to show that the ranges of two lidars agree. In real and simulated rooms, 16 to 32
+channels, the covariance of the sandwich alone is too small by a factor of 4 to 7: `CORRELATED` is a margin for a gain
+of 0.45, below which the gain itself counts.
 """
 
 import itertools
@@ -271,10 +271,9 @@ class _Matching:
             none = cells[:0]
             return none, none, np.zeros((0, 3)), np.zeros((0, 3)), np.zeros(0), none
         points, normals, rays = surface.points[cells], surface.normals[cells], surface.rays[cells]
-        errors = _errors(normals, rays)
         number = np.zeros(len(cells), dtype=np.int64)
         if moves is not None:
-            changes, longer = moves
+            (changes, longer), errors = moves, _errors(normals, rays)
             number, cells = np.repeat(np.arange(len(changes)), len(cells)), np.tile(cells, len(changes))
             points, normals, rays = (each @ changes[:, :3, :3].swapaxes(1, 2) for each in (points, normals, rays))
             points += changes[:, None, :3, 3] + (longer @ errors.T)[:, :, None] * rays

@@ -20,7 +20,7 @@ from stretch_sim_cal.calibration.problem import (
     Unknowns,
     floor_rows,
 )
-from stretch_sim_cal.calibration.solver import HELD, Solution, Solver, scalar_numbers, sensor_numbers
+from stretch_sim_cal.calibration.solver import Solution, Solver, scalar_numbers, sensor_numbers
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.planes import Plane
 from stretch_sim_cal.geometry.transforms import SIDES, exp, from_xyz_rpy
@@ -270,9 +270,8 @@ def test_noise_information_holds_the_guess_and_does_not_reduce_the_covariance():
     plain = solver.solve(seen, NOTHING)
     held = solver.solve(seen, NOTHING, 1e8 * np.diag([1.0, 0.0, 0.0, 0.0, 0.0, 0.0]))
     np.testing.assert_allclose(plain.change[RIGHT], 1e-3, rtol=1e-6)
-    np.testing.assert_allclose(
-        held.change[RIGHT], plain.change[RIGHT] * [1.0 / (1.0 + HELD), 1.0, 1.0, 1.0, 1.0, 1.0], rtol=1e-6
-    )
+    shares = [1.0 / 3.5, 1.0, 1.0, 1.0, 1.0, 1.0]
+    np.testing.assert_allclose(held.change[RIGHT], plain.change[RIGHT] * shares, rtol=1e-6)
     deviations = np.sqrt(np.diag(held.covariance)[RIGHT])
     np.testing.assert_allclose(deviations[1:], 1e-4, rtol=1e-6)
     assert deviations[0] == pytest.approx(UNKNOWN, rel=0.01)

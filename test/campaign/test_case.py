@@ -224,10 +224,14 @@ def test_every_lidar_has_errors_of_its_own(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("number", "places"),
-    [pytest.param(33, 3, id="incidence errors by 6 mm"), pytest.param(40, 2, id="27 mm", marks=pytest.mark.long)],
+    ("number", "places", "furthest", "most"),
+    [
+        pytest.param(40, 2, 0.003, 3.0, id="by 27 mm"),
+        # From two or three places, as the processor's rounding has it; up to 5 mm of standard deviation are accepted.
+        pytest.param(33, 3, 0.008, 4.0, id="by incidence errors of 6 mm"),
+    ],
 )
-def test_lidars_whose_ranges_differ_are_aligned_where_that_looks_like_a_shift(number, places, tmp_path):
+def test_lidars_whose_ranges_differ_are_aligned_where_that_looks_like_a_shift(number, places, furthest, most, tmp_path):
     """Domes in rooms that from one place hardly determine a shift along one direction apart from how their ranges
     differ; what is not flat seemed to show that these agree."""
     campaign = Campaign.load("release")
@@ -235,5 +239,5 @@ def test_lidars_whose_ranges_differ_are_aligned_where_that_looks_like_a_shift(nu
     aligned, true = tried.aligned, [tried.simulator.base_from_lidar(name) for name in SIDES]
     off = log(inverse(true[0]) @ true[1] @ inverse(aligned.to_first["right"]))
     assert not aligned.refusals and tried.num_places <= places
-    assert np.linalg.norm(off[:3]) < 0.008  # up to 5 mm of standard deviation are accepted
-    assert not contradicts(len(off) * nees(off, aligned.covariance_to_first), len(off))
+    assert np.linalg.norm(off[:3]) < furthest
+    assert nees(off, aligned.covariance_to_first) < most

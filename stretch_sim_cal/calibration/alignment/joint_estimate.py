@@ -70,7 +70,8 @@ def estimate_jointly(places: Sequence[tuple[Lidar, ...]], state: State, solver: 
         variances, axes = np.linalg.eigh(covariance)
         axes *= np.sqrt(variances)
         step = np.linalg.solve(axes, change)
-        # Along axes that noise determines, it would lead away from the guess.
+        # Along axes of which noise has most of the information (it is not in the covariance, `kept_shares`), it would
+        # lead away from the guess.
         determined = np.einsum("ia,ij,ja->a", axes, estimate.noise_information, axes) < BY_NOISE / (1.0 - BY_NOISE) ** 2
         ahead = np.zeros(len(step)) if before is None else _ahead(step, before) * determined
         last = STILL if before is None else CONVERGED
