@@ -1,8 +1,5 @@
-"""JSON schemas (draft 2020-12) of the YAML files that users write, for editors: made of the same types that
-`validate.typed` and `validate.record` read the files by.
-
-A schema accepts whatever its reader accepts. The reader checks more, as names against other files.
-"""
+"""JSON schemas (draft 2020-12) of the YAML files that users write, for editors, made of the types by which `validate`
+reads the files. A schema accepts whatever its reader accepts; the reader checks more, as names against other files."""
 
 import inspect
 import math

@@ -1,8 +1,5 @@
-"""Reads values that a user wrote into a YAML file; every `InputError` names the file and the key.
-
-`record` makes a dataclass of a mapping, whose schema are the fields and their types; `written` is its inverse. The
-other functions check small mappings and single values.
-"""
+"""Reads values that a user wrote into a YAML file; every `InputError` names the file and the key. `record` makes a
+dataclass of a mapping, whose schema are the fields and their types; `written` is its inverse."""
 
 import functools
 import math

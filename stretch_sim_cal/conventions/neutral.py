@@ -1,8 +1,5 @@
-"""What holds for any robot's description, whatever convention it keeps: shapes that are there, physical masses, limits
-that let joints move, wheels on the floor, the frames of REP 103 and REP 105, lidars that look out.
-
-Each rule yields one finding for each departure. Shapes are looked at with all joints at zero.
-"""
+"""What holds for any robot's description, whatever convention it keeps. Each rule yields one finding for each
+departure; shapes are looked at with all joints at zero."""
 
 import itertools
 from collections.abc import Callable, Iterator

@@ -1,8 +1,5 @@
-"""Brings a robot description into the form that a profile asks for, without changing its mechanism.
-
-normal = normalized(read_description("cad_export.urdf"), Options("stretch"))
-normalized_files.write(normal, "out")       # proves Rule 0 on what it is about to write, or refuses
-"""
+"""Brings a robot description into the form that a profile asks for, without changing its mechanism; `normalized_files`
+proves Rule 0 on what it writes."""
 
 import os
 from collections.abc import Callable, Mapping

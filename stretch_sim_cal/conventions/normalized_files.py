@@ -1,10 +1,5 @@
-"""Writes a normal form: a xacro with arguments, its tool beside it, the mapping of joints, and a report of changes.
-
-Rule 0 (the same mechanism, shapes and masses in place) is proved on the files before any of them is published: both
-models are read from their texts and moved through random configurations; the proof uses only the names and the joints'
-signs and offsets. A tool by itself is checked and normalized attached to the vendor's Stretch without a tool, whose
-findings are left out.
-"""
+"""Writes a normal form: a xacro with arguments, its tool beside it, the mapping of joints, a report of changes; none
+of them before Rule 0 (the same mechanism, shapes and masses in place) is proved on the files."""
 
 import os
 import re

@@ -1,9 +1,5 @@
-"""REP 199 (coordinate frames for serial industrial manipulators): its arms, rules, profile, and normal form.
-
-The text's must and shall give errors, its should gives warnings, its may and its expectations give infos. The normal
-form adds `base`, `flange` and `tool0`, lets flanges point out and, on request, calls links link_1, link_2, ... with
-upright frames.
-"""
+"""REP 199 (coordinate frames for serial industrial manipulators): its arms, rules, profile, and normal form. The text's
+must and shall give errors, its should gives warnings, its may and its expectations give infos."""
 
 import re
 from collections.abc import Callable, Iterator, Mapping

@@ -1,8 +1,5 @@
-"""The robot that a simulator spawns: a profile's description in the normal form of its convention.
-
-The normal form is written once, with its proof, and cached by a hash of everything that determines it in
-`$XDG_CACHE_HOME/stretch_sim_cal/robots/`; what is not used for 90 days is removed when another one is written.
-"""
+"""The robot that a simulator spawns: a profile's description in the normal form of its convention, written once, with
+its proof, and cached in `$XDG_CACHE_HOME/stretch_sim_cal/robots/` by a hash of everything that determines it."""
 
 import contextlib
 import hashlib

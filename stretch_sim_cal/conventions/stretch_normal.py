@@ -1,8 +1,5 @@
-"""The normal form of a Stretch: new names of links and joints, turned and missing frames.
-
-Arm and wrist are named by structure, wheels by position, the rest by suffixes (Rules 2, 6 and 7). Only frames that the
-linter finds wrong by Rules 1 and 3 to 6 are turned, so a model that keeps the rules stays as it is.
-"""
+"""The normal form of a Stretch: new names of links and joints, turned and missing frames. Only frames that the linter
+finds wrong by Rules 1 and 3 to 6 are turned, so a model that keeps the rules stays as it is."""
 
 from fnmatch import fnmatchcase
 

@@ -1,24 +1,5 @@
-"""How many degrees of freedom a mechanism has: counted after Gruebler and Kutzbach, and measured on its geometry.
-
-A mechanism is bodies and joints, loops allowed; a body called `WORLD` is the ground. The count M = d (n - 1) - sum(d -
-f_i), for n bodies with the ground and joints of freedom f_i, d = 6 in space and 3 in a plane, is the sum of f_i minus d
-for every closed loop. It takes all loops' constraints for independent; if they are not, the mechanism is
-over-constrained and moves contrary to the count. So if the joints' poses are known, the rank of the loops'
-closure equations is measured, in the configuration that the description shows.
-
-It is read from a URDF or xacro, an SDF, or a small YAML that lists links and joints:
-
-    name: four_bar
-    dimension: planar           # or spatial, the default
-    base: fixed                 # or mobile, floating: how `ground` may move in the world
-    links: [frame, crank, coupler, rocker]
-    ground: frame               # the first link by default
-    joints:
-      - {name: a, type: revolute, parent: frame, child: crank, xyz: [0, 0, 0], axis: [0, 0, 1]}
-
-`xyz` and `axis`, in the ground's frame in the configuration to be looked at, may be left out: then freedom is only
-counted. Joints with more than one degree of freedom take `rpy` as well; `pitch` (m/rad) is of helical joints.
-"""
+"""How many degrees of freedom a mechanism has: counted after Gruebler and Kutzbach, and measured on its geometry in the
+configuration that its description shows (docs/kinematics.md)."""
 
 import os
 from collections.abc import Iterable, Iterator

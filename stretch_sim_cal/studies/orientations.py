@@ -1,8 +1,5 @@
-"""The orientations that a frame of a robot can have while its origin is at one point.
-
-From many starting configurations the joints are moved until the origin is at the point (damped least squares, within
-the joints' limits); further starts are near solutions that were found. Orientations are counted by cells of equal size.
-"""
+"""The orientations that a frame of a robot can have while its origin is at one point: from many starts the joints are
+moved until the origin is there, and orientations are counted by cells of equal size."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,9 +1,5 @@
-"""The set of points that a frame of a robot can reach, sampled until hardly anything new turns up.
-
-Configurations come from a scrambled Sobol sequence over the joints' ranges, their corners, and then from near those
-that reach the rim. One reached point is kept per cell of a grid, so the result covers the workspace evenly. It is a
-body, a surface or a curve by the rank of the Jacobian.
-"""
+"""The set of points that a frame of a robot can reach, sampled until hardly anything new turns up, one for each cell of
+a grid, so that they cover it evenly. It is a body, a surface or a curve by the rank of the Jacobian."""
 
 import contextlib
 from collections.abc import Callable, Iterator

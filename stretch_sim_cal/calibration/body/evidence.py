@@ -1,12 +1,5 @@
-"""The evidence of returns for a body shape: the robot's pose, payloads, and links that are misplaced or missing.
-
-The model's surfaces represent all returns that they explain: their projection is exact, the returns are noisy and never
-show hidden parts. Other returns are sorted by the frame in which they are constant. A payload is at the same place in
-its link's frame in most poses and touches the link: it becomes a surface, the convex hull of its returns, smoothed
-along the rays. An object that is at the same place beside the robot (only the arm moves) is room; one that is there in
-some poses only is a person, or a wrong joint value; both are reported and left out. It assumes that only the arm moves,
-that joint values are of the time of the clouds, and that a right description is right to a centimetre.
-"""
+"""The evidence of returns for a body shape: the robot's pose, payloads, and links that are misplaced or missing
+(method and assumptions: docs/body_shape.md)."""
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
@@ -63,17 +56,15 @@ def _near(points: np.ndarray, others: np.ndarray) -> np.ndarray:
     return np.isfinite(cKDTree(others).query(points, distance_upper_bound=SAME_PLACE)[0])
 
 
-def rigid_groups(
-    poses: Sequence[Mapping[str, np.ndarray]], links: Sequence[str], tolerance: float = 1e-3
-) -> np.ndarray:
-    """Return for each link the index of the first link that it does not move against, within `tolerance` (m, rad)."""
+def rigid_groups(poses: Sequence[Mapping[str, np.ndarray]], links: Sequence[str]) -> np.ndarray:
+    """Return for each link the index of the first link that it does not move against."""
     frames = {link: np.array([pose[link] for pose in poses]) for link in links}
     group = np.full(len(links), -1)
     for i in range(len(links)):
         back = inverse(frames[links[i]])
         for j in np.flatnonzero(group < 0) if group[i] < 0 else ():
             relative = back @ frames[links[j]]
-            if np.abs(relative - relative[0]).max() <= tolerance:
+            if np.abs(relative - relative[0]).max() <= 1e-3:  # m, rad
                 group[j] = i
     return group
 
@@ -253,7 +244,7 @@ def smoothed(points: np.ndarray, directions: np.ndarray, range_noise: float, mos
     means = group_means(cell, len(counts), points)
     some = _spread(cell, counts, most)
     points, directions = points[some], directions[some]
-    count, mean, normals = _neighbour_planes(points, means, counts, SMOOTHING)
+    count, mean, normals = _neighbour_planes(points, means, counts)
     slope = (normals * directions).sum(axis=1)
     off = ((mean - points) * normals).sum(axis=1)
     steep = np.abs(slope) > GRAZING
@@ -267,13 +258,11 @@ def _spread(cell: np.ndarray, counts: np.ndarray, most: int) -> np.ndarray:
     return downsampled(order[: len(counts)], most) if len(counts) > most else order[:most]
 
 
-def _neighbour_planes(
-    points: np.ndarray, cloud: np.ndarray, counts: np.ndarray, radius: float
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _neighbour_planes(points: np.ndarray, cloud: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, ...]:
     """Return for each of points (N, 3) the number of returns around it, their mean and the normal of their plane;
     `cloud` (K, 3) are means of `counts` (K,) returns."""
-    most = min(MOST_NEIGHBOURS, len(cloud))
-    distances, index = cKDTree(cloud).query(points, k=np.arange(1, most + 1), distance_upper_bound=radius)
+    nearest = np.arange(1, min(MOST_NEIGHBOURS, len(cloud)) + 1)
+    distances, index = cKDTree(cloud).query(points, k=nearest, distance_upper_bound=SMOOTHING)
     there = np.isfinite(distances)
     index = np.where(there, index, 0)
     neighbours, returns = cloud[index], (there * counts[index]).sum(axis=1)

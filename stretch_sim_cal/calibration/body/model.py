@@ -1,8 +1,5 @@
-"""The body shape over arm extension and wrist yaw, shapes on a grid with linear interpolation, and its file.
-
-The file has the published keys, and the robot's tool and a hash of its description. `convex_polygon` models are under
-another top-level key, because published readers read unknown methods as a capsule of zeros.
-"""
+"""The body shape over arm extension and wrist yaw, shapes on a grid with linear interpolation, and its file: the
+published keys, and the robot's tool and a hash of its description."""
 
 import datetime
 import hashlib

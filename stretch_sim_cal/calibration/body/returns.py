@@ -1,12 +1,5 @@
 """The model's surfaces: projected onto the floor, and against the returns of one pose: returns on it, extra ones, and
-links that are seen through.
-
-Noise is along the ray, so a return is compared with the model's surface on its ray; the median over a small patch of
-the model detects a difference of two standard deviations. In clouds, the left lidar has its described pose. If its
-extrinsics are off, the robot's body is seen moved by as much, and so is all that is later compared with the body shape.
-That motion is estimated by robust point-to-plane registration of the returns in all poses. It assumes that most returns
-near the model are from it, and right joint values.
-"""
+links that are seen through; and the motion of the model that the returns of all poses show."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

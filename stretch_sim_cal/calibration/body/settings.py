@@ -1,8 +1,5 @@
-"""The body-shape settings: one file for the sweep (`plans`, speeds, ...), the fit (`fit`) and the zones (`zones`).
-
-Collection, fit and visualizer read the same file: `config/body_shape.yaml`, or the robot's copy of it. The names of the
-published tool's settings module are accepted at the top level or in their section.
-"""
+"""The body-shape settings: one file for the sweep (`plans`, speeds, ...), the fit (`fit`) and the zones (`zones`), also
+with the names of the published tool's settings module, at the top level or in their section."""
 
 import dataclasses
 import re

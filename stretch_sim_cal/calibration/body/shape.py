@@ -1,26 +1,5 @@
-"""Fits enclosing shapes to the robot's outline over a grid of arm extension and wrist yaw.
-
-The convex hull of the area that the robot covers in each pose is always enclosed. Joints that the shape does not depend
-on are covered by the union over the samples and, if the outline is known at any joint values, over the values between
-them. Between grid points the parameters are interpolated linearly over the commanded values, as in the published
-readers. If the outline is known, the interpolated shape is compared with it on a dense grid; the grid is refined if
-much of the robot is outside, and the shapes are changed until they enclose the robot there.
-
-The smallest capsule around a hull is one of several local minima, and changes abruptly with the pose. Interpolation
-between two of them leaves the robot outside, so of minima with hardly more area those are taken whose numbers change
-least from grid point to grid point, by iteration. Then capsules are fitted together by sequential linear programming
-(Griffith and Stewart, "A nonlinear programming technique for the optimization of continuous processing systems", 1961)
-over the numbers of all capsules: area and distances of hull corners are linearised about the present capsules, the
-program moves them by at most `trust`, and a step that increases the cost is tried again shorter.
-
-    least    area of all capsules, each against that of the smallest one at its place
-    so that  no corner is outside, neither at the grid points nor between them
-             no number changes by more than `MOST_CHANGE` times the outline's change from one point to the next
-             no requested capsule has more than `MOST_AREA`
-
-Violated constraints have a price (`PRICES`), so that a program always has a solution. Shapes of other kinds are
-inflated by the least amount that removes the protrusion.
-"""
+"""Fits enclosing shapes to the robot's outline over a grid of arm extension and wrist yaw, which are interpolated
+linearly between grid points, as in the published readers (method: docs/body_shape.md)."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field

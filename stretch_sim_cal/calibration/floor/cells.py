@@ -1,13 +1,5 @@
 """Rays of the lidars by their aim on the floor, and the normal equations of the floor's plane over cells and patches of
-cells.
-
-A range is noisy along its ray only. So a ray is described by the point of the nominal floor that it aims at, which is
-exact, and by its range minus the range to that point. Selection, gates and weights by the aim are independent of the
-noise; selection by the measured points would bias the plane towards the gates, and downhill at grazing incidence. Sums
-by cell allow an exact fit of any choice of cells; patches of cells are so large that their mean heights can be
-compared. The unknowns are the plane's increment: height (m), tilt about x, tilt about y (rad), from an assumed to the
-fitted floor. All coordinates are in the description's base_footprint, whose x-y plane is the nominal floor.
-"""
+cells, in the description's base_footprint, whose x-y plane is the nominal floor."""
 
 from dataclasses import dataclass
 

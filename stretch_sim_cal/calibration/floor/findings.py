@@ -1,12 +1,5 @@
 """The checks of a floor: its support, shape, motion, agreement between lidars, and whether the floor that is seen
-nearest to the wheels lies on the plane; their limits and findings.
-
-What the wheels stand on is hidden by the robot. A mat or a cable cover under one wheel tilts the robot, a rug or a
-plate under all raises it, and neither is a straight step, nor large enough to outweigh the floor around. Their edges
-show beside the robot: in discs of two sizes, all over the nearest floor, the mean height is compared with its noise
-(`highest_spot`). Around a drain, or between two carpets, the floor near the robot is tilted against that farther away
-(`nearest_plane_off`).
-"""
+nearest to the wheels lies on the plane; their limits and findings."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field

@@ -1,19 +1,5 @@
-"""The search for the floor, and the robust plane through the patches of floor that lie on one surface.
-
-`search_floor` does not choose the surface with most returns, which may be a table, but the one under the wheels: within
-the search height and tilt about the description's base_footprint, and near the robot. The fit begins at a robust
-initialisation near the robot, which no carpet, step or second level biases: weighted least trimmed squares over patches
-(P. Rousseeuw and K. Van Driessen, "Computing LTS regression for large data sets", 2006). It weights patches by their
-distance from the plane (carpets, thresholds and cables lose their weight), with a scale of at most the initial scatter
-(V. Yohai, "High breakdown-point and high efficiency robust estimates for regression", 1987).
-
-With a step of a few millimetres the fitted plane lies between two levels, neither of which is an outlier. So
-`find_step` searches for the straight line whose sides differ most significantly in height or in slope. It is a step or
-a kink if it explains the residuals of the plane better than curvature; only the robot's side is fitted. Curvature is
-fitted if it explains most of the residuals of a plane; the plane is then the tangent at the robot. The lidars' errors
-and poses are those of the joint estimate, which uses from this fit the weights of patches, their unevenness, and
-whether the floor is curved.
-"""
+"""The search for the floor, and the robust plane through the patches of floor that lie on one surface (method:
+docs/floor.md)."""
 
 import itertools
 from collections.abc import Sequence

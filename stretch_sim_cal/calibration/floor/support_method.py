@@ -1,8 +1,5 @@
-"""The floor under the robot by any number of lidars, `JointFloor`, and by two, `SupportFloor`: the method "support".
-
-It assumes that the scene is static, that the first lidar has its described pose, and that the floor near the robot is a
-plane within the search limits of the description's base_footprint. The last of these is checked.
-"""
+"""The floor under the robot by any number of lidars, `JointFloor`, and by two, `SupportFloor`: the method "support"
+(assumptions: docs/floor.md)."""
 
 import itertools
 from collections.abc import Mapping, Sequence

@@ -1,8 +1,5 @@
-"""The lidar extrinsics in a calibration file, and its floor in the base_link of these.
-
-Clouds determine the floor from the left lidar. In base_link it depends on the left lidar's pose there: the described
-one at first, later the calibrated one. The floor's entries name the pose.
-"""
+"""The lidar extrinsics in a calibration file, and its floor, which clouds determine from the left lidar, in the
+base_link of these: its entries name the left lidar's pose, the described one at first, later the calibrated one."""
 
 import datetime
 

@@ -1,12 +1,5 @@
-"""The lidar extrinsics in base_link by the returns from the robot, against its model at the joint values.
-
-Coarse to fine. A search by rays against the model's surfaces starts at several poses around the nominal ones and takes
-the minimum with the most explained returns: narrow parts cause local minima, since a ray that misses the arm by the
-error of the extrinsics has no residual. Then Gauss-Newton with all returns that are not near an edge estimates the
-poses, the lidars' errors (`solver.py`) and the errors of the robot's model (`residuals.py`; bending is in those of
-readings and links) with their variances (`model_errors.py`), until the lidars' errors converge. It assumes that the
-robot stood still in every sample and that most returns near the model are from it. Poses are base_link_from_lidar.
-"""
+"""The lidar extrinsics, base_link_from_lidar, by the returns from the robot, against its model at the joint values
+(method and assumptions: docs/mounts.md)."""
 
 import itertools
 from collections.abc import Callable, Mapping, Sequence

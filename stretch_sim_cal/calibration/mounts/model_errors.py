@@ -1,13 +1,5 @@
-"""Estimates the variances of the robot model's errors with the errors themselves (empirical Bayes).
-
-Two scales multiply the priors' standard deviations: one of all joint origins (and of the zeros of joints that were not
-asked for), one of all meshes. The returns determine them, since a joint origin moves all that it carries and a mesh
-only itself, and since every lidar sees many links. The result is the mean over a grid of pairs of scales, weighted by
-the evidence of each (links marginalised; D. MacKay, Bayesian interpolation, 1992) and by a prior of the scales; the
-covariance is that within the pairs and between them. The errors of base and mast are not observable, since these are
-seen alike in all poses: they have the same scales. A link, or zero, that is an outlier among the others is released.
-The sizes of the joints' other errors are updated from step to step (`RobotUnknowns.learn`).
-"""
+"""Estimates the variances of the robot model's errors with the errors themselves: empirical Bayes, by the evidence (D.
+MacKay, Bayesian interpolation, 1992). Method: docs/mounts.md."""
 
 from dataclasses import dataclass, replace
 

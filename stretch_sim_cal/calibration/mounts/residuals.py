@@ -1,18 +1,5 @@
-"""The residual block of the robot's surfaces: the distances of the lidars' returns from the model, along their rays.
-
-Nearer than `COLLAR` m a lidar sees only the collar around its dome, which moves with it: rays begin beyond it. Rays at
-the edge of a part are excluded, since whether they hit it depends on the pose: their neighbours meet another surface.
-The robot's surfaces are the only ones with a known place, so they determine range errors that no room does. Nearer than
-about a metre, where the robot is, ranges of real lidars err by centimetres (data sheets: up to 5 cm below 0.5 m), by no
-known law: each lidar has an error at each of `NEAR_RANGES`, interpolated linearly in between.
-
-The unknowns, beside those of every calibration (`problem.Unknowns`), are the errors of joints (of their zeros, of their
-scales, and of their readings in every pose: play, sag, noise) and of links. A link has two twists (6,), the same in all
-samples: one of its joint's origin, which moves the link and all that it carries, in the frame of the joint as it is
-fixed to its parent, and one of its mesh, which moves nothing else, in the link's frame about the mesh's centre.
-base_link is the reference frame and has no joint origin. The errors are constrained by the model's uncertainty
-(`model_errors.py`), so that many returns of one link do not count as more than the link's pose is known.
-"""
+"""The residual block of the robot's surfaces: the distances of the returns from the model along their rays, and their
+derivatives by the unknowns of the robot."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -31,7 +18,7 @@ from stretch_sim_cal.robot.surfaces import Surface
 from stretch_sim_cal.sensor.sensor import Sensor
 from stretch_sim_cal.sensor.unit import CHANNEL_KINDS, ErrorModel, Returns, scan_begin, weak_echo
 
-COLLAR = 0.10  # m
+COLLAR = 0.10  # m: nearer, a lidar sees only the collar around its dome, which moves with it
 REACH = 2.2  # m: no part of a robot is farther from its lidars
 AROUND = 0.15  # m around the model's box, in which returns are used
 EDGE = 0.006  # m, the bound of a neighbouring ray's hit from the plane of the ray's hit
@@ -198,7 +185,9 @@ RING, INTENSITY = 3, 4  # columns of clouds (N, 5)
 class RobotUnknowns:
     """The unknowns of the robot: the twists of the `lidars`, by name, of the links' joint origins, of the links'
     meshes, the joints' zeros, their scales, the lidars' errors at `NEAR_RANGES`, and the errors of the joints' readings
-    by sample."""
+    by sample (play, sag, noise). Twists (6,) of links are the same in all samples: that of its joint's origin moves the
+    link and all that it carries, in the frame of the joint as it is fixed to its parent; that of its mesh moves nothing
+    else, in the link's frame about the mesh's centre. base_link is the reference frame and has no joint origin."""
 
     def __init__(
         self, surfaces: Mapping[str, Surface], settings: MountSettings, lidars: Iterable[str], num_samples: int = 0

@@ -1,7 +1,5 @@
-"""Samples, settings and result of the calibration of the lidar extrinsics. Arrays only.
-
-Poses are base_link_from_lidar (4, 4); twists are (tx, ty, tz, rx, ry, rz) in m and rad, in base_link.
-"""
+"""Samples, settings and result of the calibration of the lidar extrinsics. Arrays only; poses are base_link_from_lidar
+(4, 4), twists (tx, ty, tz, rx, ry, rz) in m and rad, in base_link."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -1,10 +1,5 @@
 """Lidar extrinsics with a robot's description: by a dataset of arm poses, as joints of the description, their quick
-check in an alignment run, and the arm pose that would gain most.
-
-The gain of a pose is the reduction of the extrinsics' uncertainty together with the existing poses, by what the lidars
-would see of the model in it. The model's errors are included, so that another view of the same surface from the same
-side has little gain.
-"""
+check in an alignment run, and the arm pose that would gain most."""
 
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
