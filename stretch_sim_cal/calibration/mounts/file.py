@@ -6,22 +6,8 @@ import datetime
 import numpy as np
 from scipy.linalg import block_diag
 
-from stretch_sim_cal.calibration.calibration_file import (
-    FLOOR,
-    FLOORS,
-    FOOTPRINT,
-    FOOTPRINT_ALIAS,
-    LEFT_POSE,
-    PLANE_CONVENTION,
-    RIGHT_TO_LEFT,
-    SEEN_COVARIANCE,
-    TO_LEFT,
-    CalibrationFile,
-    check_convention,
-    entry_for,
-    plane_entry,
-    poses_of,
-)
+from stretch_sim_cal.calibration import calibration_file as files
+from stretch_sim_cal.calibration.calibration_file import FLOOR, FLOORS, LEFT_POSE, SEEN_COVARIANCE, CalibrationFile
 from stretch_sim_cal.calibration.mounts.result import FARTHEST, FARTHEST_ANGLE, MountsResult, StoredMounts
 from stretch_sim_cal.calibration.observations import FloorByUnits, Observations, scalars_of
 from stretch_sim_cal.calibration.results import FloorResult
@@ -62,10 +48,8 @@ def with_units(
 def _with_plane(file: CalibrationFile, plane: Plane, fields: dict) -> CalibrationFile:
     """Return the file with another floor, its normal up, and `fields` in each of its entries."""
     footprint = fields | {"data": footprint_from_base(plane).tolist()}
-    entries = {key: footprint for key in (FOOTPRINT, FOOTPRINT_ALIAS) if key in file.data}
-    if FLOOR in file.data:
-        entries[FLOOR] = fields | {"data": plane_entry(plane), "convention": PLANE_CONVENTION}
-    return file.updated(entries)
+    floor = fields | {"data": files.plane_entry(plane), "convention": files.PLANE_CONVENTION}
+    return file.updated({key: floor if key == FLOOR else footprint for key in FLOORS if key in file.data})
 
 
 def with_uncertain_left(file: CalibrationFile, covariance: np.ndarray) -> CalibrationFile:
@@ -108,7 +92,7 @@ def with_mounts(
     if not result.accepted:
         raise Refused(f"the mounts were refused and are not written: {'; '.join(result.refusals)}")
     poses = {name: pose.tolist() for name, pose in result.base_from_lidar.items()}
-    entry = entry_for(result, poses, OF_TWO if set(poses) == set(SIDES) else CONVENTION, robot_id, timestamp)
+    entry = files.entry_for(result, poses, OF_TWO if set(poses) == set(SIDES) else CONVENTION, robot_id, timestamp)
     entry["joint_offsets"] = {offset.joint: offset.numbers for offset in result.joint_offsets}
     if observations is not None and observations.floor is not None and result.units is not None:
         file = with_units(file, observations.floor, result.units, result.scalar_covariance)
@@ -151,11 +135,11 @@ def stored_mounts(file: CalibrationFile) -> StoredMounts | None:
     if file.data.get(MOUNTS) is None:
         return None
     path = file.path or "calibration"
-    mounts = StoredMounts(*poses_of(file.data, MOUNTS, path, ["left"]))
+    mounts = StoredMounts(*files.poses_of(file.data, MOUNTS, path, ["left"]))
     convention = file.data[MOUNTS].get("convention")
     if convention is not None:
         known = [CONVENTION, *([OF_TWO] if set(mounts.base_from_lidar) == set(SIDES) else [])]
-        check_convention(convention, known, f"{path}: {MOUNTS}")
+        files.check_convention(convention, known, f"{path}: {MOUNTS}")
     return mounts
 
 
@@ -174,10 +158,13 @@ def every_mount(file: CalibrationFile, mounts: StoredMounts) -> tuple[dict[str, 
         return poses, mounts.covariance
     left, first, second = poses["left"], *(6 * list(poses).index(side) + np.arange(6) for side in SIDES)
     moved, to_base = log(inverse(left) @ poses["right"] @ inverse(file.right_to_left)), adjoint(left)
-    of_right = file.entries[RIGHT_TO_LEFT].covariance
+    of_right = file.entries[files.RIGHT_TO_LEFT].covariance
     by_mounts, independent = [np.eye(count)], [np.zeros((count, count))]
     for name, transform in further.items():
-        covariance, with_right = file.entries[f"{name}{TO_LEFT}"].covariance, file.covariance_with_right(name)
+        covariance, with_right = (
+            file.entries[f"{name}{files.TO_LEFT}"].covariance,
+            file.covariance_with_right(name),
+        )
         if covariance is None or of_right is None or with_right is None:
             continue
         gain = with_right @ np.linalg.pinv(of_right, hermitian=True)

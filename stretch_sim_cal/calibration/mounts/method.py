@@ -9,17 +9,7 @@ from functools import partial
 import numpy as np
 
 from stretch_sim_cal.calibration.findings import unit_warnings
-from stretch_sim_cal.calibration.mounts.findings import (
-    FRONT,
-    MISPLACED,
-    UNCONVERGED,
-    LeaningLink,
-    leaning_on,
-    mount_refusals,
-    mount_warnings,
-    near_ranges,
-    not_in_pose,
-)
+from stretch_sim_cal.calibration.mounts import findings as checks
 from stretch_sim_cal.calibration.mounts.model_errors import MOST_RELEASED, ModelErrors, with_model_errors
 from stretch_sim_cal.calibration.mounts.residuals import (
     COLLAR,
@@ -230,7 +220,7 @@ def seen_through(
             cloud = model.sample.clouds[name]
             far = cloud[np.linalg.norm(cloud[:, :3], axis=1) > COLLAR]
             matches = model.match(corrected(name, downsampled(far, SEEN_RAYS)), pose, np.inf, GRAZING)
-            behind.append(matches.along[model.inside(matches, EDGE_ANGLES[0], FRONT / 4)] > FRONT)
+            behind.append(matches.along[model.inside(matches, EDGE_ANGLES[0], checks.FRONT / 4)] > checks.FRONT)
         every = np.concatenate(behind)
         if len(every) >= SEEN_LEAST:
             shares[model.sample.name] = float(every.mean())
@@ -406,7 +396,7 @@ class _Mounts:
     def _leaning(
         self, of_matches: NormalEquations, of_link: Callable[[int], NormalEquations], counts: np.ndarray,
         inflated: bool, errors: ModelErrors,
-    ) -> list[LeaningLink]:  # fmt: skip
+    ) -> list[checks.LeaningLink]:  # fmt: skip
         """Return the links, of those with many of the returns (`counts` (l,) by link), without each of which the lidars
         are significantly elsewhere: zeros and scales of joints explain a sheet that lies on the base."""
         poses, found = slice(0, self.robot.first_link), []
@@ -414,7 +404,7 @@ class _Mounts:
             rest = self._marginalised(of_matches.plus(of_link(link).weighing(-1.0)), inflated)
             without = with_model_errors(rest.information, rest.gradient, self.robot, 0, self.joints)
             change, covariance = (without.solution - errors.solution)[poses], without.covariance[poses, poses]
-            found.append(LeaningLink(self.robot.links[link], change, max(
+            found.append(checks.LeaningLink(self.robot.links[link], change, max(
                 change[own] @ np.linalg.solve(covariance[own, own], change[own]) / 6
                 for own in map(self.robot.of_lidar, self.nominal)
             )))  # fmt: skip
@@ -440,7 +430,7 @@ class _Mounts:
         return [self.robot.offsets(errors, number, sample) for number, sample in enumerate(self.samples)]
 
     def _result(
-        self, costs, matches, residuals, noise, equations, errors, of_scalars, converged, leaning: list[LeaningLink]
+        self, costs, matches, residuals, noise, equations, errors, of_scalars, converged, leaning
     ) -> MountsResult:  # fmt: skip
         settings, robot, poses = self.settings, self.robot, self.poses
         covariance = errors.covariance[: robot.first_link, : robot.first_link]
@@ -455,14 +445,14 @@ class _Mounts:
             observed[name] = directions(about, np.eye(4), settings.max_std_translation, settings.max_std_rotation)
         joints = joint_offsets(robot, self.joints, errors.covariance, self.samples)
         of_near = {name: robot.of_near_ranges(name) for name in poses}
-        near = [near_ranges(name, self.joints[at], errors.covariance[at, at]) for name, at in of_near.items()]
+        near = [checks.near_ranges(name, self.joints[at], errors.covariance[at, at]) for name, at in of_near.items()]
         numbers = scalar_numbers(self.state, of_scalars, robot.lidars)
 
         def corrected(name: str, cloud: np.ndarray) -> LidarRays:
             return self._corrected(name, self.readers[name].returns(cloud))
 
-        one_link = leaning_on(leaning, poses)
-        refusals = mount_refusals(
+        one_link = checks.leaning_on(leaning, poses)
+        refusals = checks.mount_refusals(
             counts, observed, poses, self.nominal, MIN_POINTS, settings, self.alignment is not None
         )
         undetermined = any(each.code == "unobserved" for each in refusals)
@@ -472,12 +462,12 @@ class _Mounts:
             float(np.sqrt(np.mean(along**2))) if len(along) else float("nan"),
             sum(counts.values()), len(self.samples), observed, joints, by_link, drawn,
             robot.readings_marginalised(equations.information), self.state.units, of_scalars,
-            warnings=mount_warnings(
+            warnings=checks.mount_warnings(
                 observed, joints, by_link, drawn, robot.links, poses, self.alignment, settings.offsets_asked_for
-            ) + sum(near, []) + unit_warnings(numbers, settings.sensor, robot.lidars) + [UNCONVERGED] * (not converged)
-            + (one_link if not undetermined else []),
-            refusals=not_in_pose(seen_through(self.models, poses, corrected)) + (one_link if undetermined else [])
-            + refusals,
+            ) + sum(near, []) + unit_warnings(numbers, settings.sensor, robot.lidars)
+            + ([] if converged else [checks.UNCONVERGED]) + ([] if undetermined else one_link),
+            refusals=checks.not_in_pose(seen_through(self.models, poses, corrected))
+            + (one_link if undetermined else []) + refusals,
             diagnostics={
                 "noise_mm": 1e3 * noise, "joint_origin_scale": errors.origin_scale, "mesh_scale": errors.mesh_scale,
                 "search_cost": min(costs), "starts": float(len(costs)),
@@ -502,7 +492,7 @@ def joint_offsets(
         rows[:, readings] = np.linalg.pinv(np.column_stack([np.ones(len(samples)), values]))
         (value, scale), (of_value, of_scale) = rows @ errors, np.sqrt(np.diag(rows @ covariance @ rows.T))
         expected = priors[columns] / [1.0, unknowns.scale_size]
-        if unknowns.settings.offsets_asked_for or np.any(np.abs([value, scale]) >= MISPLACED * expected / 2):
+        if unknowns.settings.offsets_asked_for or np.any(np.abs([value, scale]) >= checks.MISPLACED * expected / 2):
             turns = any(np.any(np.abs(twist[3:]) > TURNS) for twist in samples[0].joint_motions[joint].values())
             separable = bool(of_value < SEPARABLE * priors[columns[0]])
             numbers = float(value), float(of_value), separable, turns, float(scale), float(of_scale)
