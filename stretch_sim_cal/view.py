@@ -197,7 +197,6 @@ def _server(host: str, port: int) -> tuple[subprocess.Popen, str]:
 
 
 def _wait_for(server: subprocess.Popen, host: str, port: int) -> None:
-    """Wait until a server listens. Raises `InputError` if it ends before, or takes too long."""
     deadline = time.monotonic() + SERVER_START
     while server.poll() is None and time.monotonic() < deadline:
         with contextlib.suppress(OSError), socket.create_connection((host, port), timeout=1.0):

@@ -17,15 +17,7 @@ from stretch_sim_cal.conventions.profile import Finding, Profile, common_prefix,
 from stretch_sim_cal.conventions.rewrite import AddedFrame, JointMapping, Turning, add_frame, rename, turn
 from stretch_sim_cal.conventions.stretch_names import BASE, FOOTPRINT, TOOL_SITE
 from stretch_sim_cal.errors import InputError
-from stretch_sim_cal.robot.description import (
-    MeshFolders,
-    found_packages,
-    load_urdf_text,
-    mesh_packages,
-    mesh_path,
-    parse_urdf,
-    parse_xml,
-)
+from stretch_sim_cal.robot import description as urdf
 from stretch_sim_cal.robot.model import RobotModel
 
 PASSES = 6  # how often frames are turned and added; two passes are usual
@@ -42,7 +34,7 @@ class Description:
     packages: frozenset[str] = frozenset()
 
     def model(self) -> RobotModel:
-        return parse_urdf(self.root, source=self.source)
+        return urdf.parse_urdf(self.root, source=self.source)
 
 
 @dataclass(frozen=True)
@@ -101,26 +93,27 @@ class Normal:
 
 
 def read_description(
-    path: str | os.PathLike, arguments: Mapping[str, object] | None = None, mesh_folders: MeshFolders | None = None
+    path: str | os.PathLike, arguments: Mapping[str, object] | None = None, mesh_folders: urdf.MeshFolders | None = None
 ) -> Description:
     """Return the elements of a URDF or xacro file. Raises `InputError` for what is not a valid URDF."""
     path = Path(path).expanduser()
     folder = path.resolve().parent
-    text = load_urdf_text(path, arguments, mesh_folders).replace(TOOL_MESHES, f"file://{quote(str(folder / 'meshes'))}")
+    text = urdf.load_urdf_text(path, arguments, mesh_folders)
+    text = text.replace(TOOL_MESHES, f"file://{quote(str(folder / 'meshes'))}")
     given = description(text, folder, str(path), mesh_folders)
-    return replace(given, packages=given.packages | found_packages(path))
+    return replace(given, packages=given.packages | urdf.found_packages(path))
 
 
 def description(
-    text: str, base_directory: Path | None = None, source: str = "<text>", mesh_folders: MeshFolders | None = None
+    text: str, base_directory: Path | None = None, source: str = "<text>", mesh_folders: urdf.MeshFolders | None = None
 ) -> Description:
     """Return the elements of a URDF's text; see `read_description`."""
-    root = parse_xml(text, source)
-    parse_urdf(root, base_directory, source, mesh_folders)
+    root = urdf.parse_xml(text, source)
+    urdf.parse_urdf(root, base_directory, source, mesh_folders)
     files = [*root.iter("mesh"), *root.iter("texture")]
-    packages = mesh_packages(file.get("filename", "") for file in files)
+    packages = urdf.mesh_packages(file.get("filename", "") for file in files)
     for file in files:
-        found = mesh_path(file.get("filename", ""), base_directory, mesh_folders or {})
+        found = urdf.mesh_path(file.get("filename", ""), base_directory, mesh_folders or {})
         if found is not None:
             file.set("filename", f"file://{quote(str(found))}")
     return Description(root, source, frozenset(packages))
@@ -211,7 +204,6 @@ Names = tuple[dict[str, str], dict[str, str]]  # new names of links and of joint
 
 
 def _rules(options: Options) -> tuple[Callable[[RobotModel], Names], Callable, Callable]:
-    """Return the functions of a profile that find new names, turnings with reasons, and missing frames."""
     if options.profile == "stretch":
         turning = partial(stretch_normal.turning, guess_sensors=options.guess_sensors)
         return stretch_normal.renames, turning, stretch_normal.missing_frames
@@ -230,10 +222,9 @@ def _new_names(model: RobotModel, renames: Mapping[str, str], find_names: Callab
             raise InputError(f"--rename {old}={new}: there is no link or joint '{old}'")
         given[old not in model.links][old] = new
     result = []
-    for asked, ruled, names in zip(
-        given, find_names(model.renamed(*given)), ([*model.links], [*model.joints]), strict=True
-    ):
-        final = {name: ruled.get(asked.get(name, name), asked.get(name, name)) for name in names}
+    for names, asked, ruled in zip((model.links, model.joints), given, find_names(model.renamed(*given)), strict=True):
+        as_asked = {name: asked.get(name, name) for name in names}
+        final = {name: ruled.get(new, new) for name, new in as_asked.items()}
         result.append({old: new for old, new in final.items() if old != new})
     return result[0], result[1]
 

@@ -255,7 +255,6 @@ def _hold_limits(hold: Callable, joint: Joint, mapping: JointMapping, new: Robot
 
 
 def _form(shape: Geometry) -> tuple:
-    """All of a shape but its place."""
     arrays = (None if each is None else each.tolist() for each in (shape.size, shape.scale))
     return (shape.kind, shape.radius, shape.length, *arrays, shape.path or shape.filename)
 

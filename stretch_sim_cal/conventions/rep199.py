@@ -325,7 +325,6 @@ def _plain(name: str) -> str:
 
 
 def _of_arms(rule: Callable[[Arm], Iterator[Finding]]) -> Rule:
-    """Return a rule about each arm of a model."""
     return lambda model: (finding for arm in arms(model) for finding in rule(arm))
 
 

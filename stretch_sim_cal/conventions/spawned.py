@@ -13,14 +13,8 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 from stretch_sim_cal import files, validate
-from stretch_sim_cal.conventions.normal_form import (
-    Description,
-    Normal,
-    Options,
-    description,
-    normalized,
-    read_description,
-)
+from stretch_sim_cal.conventions import normal_form as forms
+from stretch_sim_cal.conventions.normal_form import Description, Normal
 from stretch_sim_cal.conventions.normalized_files import REPORT_FILE, write
 from stretch_sim_cal.errors import InputError, Refused
 from stretch_sim_cal.robot.description import load_urdf_text, parse_urdf
@@ -143,13 +137,12 @@ def _misfits(profile: RobotProfile, model: RobotModel) -> Iterator[tuple[str, st
 
 
 def _given(profile: RobotProfile) -> tuple[Description, Description | None]:
-    """Return the description of the source, and the tool to attach to it."""
     source = profile.description
     if source.vendor is not None:
         own_tool = source.tool is not None and Path(source.tool).is_file()
         text = nominal_description(WITHOUT_TOOL if own_tool else source.tool or DEFAULT_TOOL)
-        return description(text, source=source.vendor), read_description(source.tool) if own_tool else None
-    given = read_description(source.file, source.arguments, source.packages)
+        return forms.description(text, source=source.vendor), forms.read_description(source.tool) if own_tool else None
+    given = forms.read_description(source.file, source.arguments, source.packages)
     # A simulator brings lidars of the profile's kind in place of the description's own.
     for extension in given.root.findall("gazebo"):
         for sensor in extension.findall("sensor"):
@@ -157,7 +150,7 @@ def _given(profile: RobotProfile) -> tuple[Description, Description | None]:
                 extension.remove(sensor)
         if not len(extension) and extension.get("reference"):
             given.root.remove(extension)
-    tool = None if source.tool is None else read_description(source.tool, mesh_folders=source.packages)
+    tool = None if source.tool is None else forms.read_description(source.tool, mesh_folders=source.packages)
     return given, tool
 
 
@@ -169,14 +162,13 @@ def _remove_unused(cache: Path) -> None:
 
 
 def _make(profile: RobotProfile, given: Description, tool: Description | None, folder: Path) -> None:
-    """Write the normal form, with its proof, into a folder of the cache; its notes last."""
     if profile.convention == NO_CONVENTION:
         if tool is not None or profile.rename or profile.zero:
             raise InputError(f"{profile.source}: convention: is none: a tool, rename and zero need one")
         files.write_text(folder / NAME, ElementTree.tostring(given.root, encoding="unicode"))
         files.write_yaml(folder / NOTES, {"notes": ["convention: none; the description is used as it is"]})
         return
-    normal = normalized(given, Options(profile.convention, dict(profile.rename), dict(profile.zero), tool))
+    normal = forms.normalized(given, forms.Options(profile.convention, dict(profile.rename), dict(profile.zero), tool))
     if broken := [f"{each.rule} {each.sentence}" for each in normal.broken]:
         more = f", and {len(broken) - SHOWN} more" if len(broken) > SHOWN else ""
         raise Refused(
@@ -219,7 +211,6 @@ def _stamp(mesh: str) -> str:
 
 @lru_cache(maxsize=1)
 def _code_hash() -> str:
-    """Return a hash of the code that determines the normal form."""
     package = Path(__file__).parent.parent
     code = sorted([*(package / "conventions").glob("*.py"), *(package / "robot").glob("*.py")])
     return hashlib.sha256(b"".join(path.read_bytes() for path in code)).hexdigest()

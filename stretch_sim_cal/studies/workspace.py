@@ -351,8 +351,6 @@ def rank_of(columns: np.ndarray) -> int:
 
 
 class _Search:
-    """The samples so far: a point and its configuration for each cell, and the outermost ones."""
-
     def __init__(self, reach: Reach, resolution: float | None, progress: Callable[[int, int], None]):
         self._reach, self._resolution, self._progress = reach, resolution, progress
         self.grid: Grid | None = None

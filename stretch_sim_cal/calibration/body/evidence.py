@@ -111,7 +111,6 @@ def unmodelled_objects(
 
 
 def _with_near_parts(objects: list[UnmodelledObject]) -> list[UnmodelledObject]:
-    """Return the objects, with room near a payload of the same link as payload."""
     for _ in objects:
         payloads = [(item.link, cKDTree(item.points)) for item in objects if item.kind == "payload"]
         near = [
@@ -194,7 +193,6 @@ def _support(
 
 
 def _connected(points: np.ndarray) -> list[np.ndarray]:
-    """Return the indices of each connected part of points (N, 3) that is large enough."""
     if len(points) < MIN_POINTS:
         return []
     pairs = cKDTree(points).query_pairs(0.045, output_type="ndarray")  # m, between points of one object
@@ -421,7 +419,6 @@ def _misplaced(
 def _disagreements(
     names: Sequence[str], objects: Sequence[UnmodelledObject], misplaced: Sequence[Sequence[str]]
 ) -> list[str]:
-    """Return a sentence for each object, and for each misplaced link."""
 
     def named(chosen: Sequence[int]) -> str:
         return "all samples" if len(chosen) == len(names) > 1 else ", ".join(names[i] for i in chosen)

@@ -57,8 +57,6 @@ KEYS = {"plans", "speeds", "fit", "zones", *SWEEP_NUMBERS, *PUBLISHED}
 
 @dataclass(frozen=True)
 class FitSettings:
-    """How a body shape is fitted: the shape, the comparison of returns with the model, and the evidence to enclose."""
-
     shape: BodyShapeSettings
     returns: EvidenceSettings
     evidence: str

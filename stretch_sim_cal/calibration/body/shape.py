@@ -105,7 +105,6 @@ class EvidenceGrid:
         return [self._hulls[key] for key in keys]
 
     def _members(self, place: tuple[float, float]) -> np.ndarray:
-        """Return the indices of the samples at this place (at any, on axes without dependence)."""
         off = np.abs(self._poses[:, self._columns] - place) > SAME_VALUE
         return np.flatnonzero(~(off & self._dependent).any(axis=1))
 
@@ -156,7 +155,6 @@ def _distinct(values: np.ndarray) -> list[float]:
 
 
 def _around(axis: Sequence[float], at: float) -> list[float]:
-    """Return the values of an increasing axis around a value, or the equal one."""
     same = [value for value in axis if abs(value - at) <= SAME_VALUE]
     if same:
         return same
@@ -298,7 +296,6 @@ def covering(evidence: EvidenceGrid, axes: Axes, shapes: list[Shape]) -> tuple[l
 
 
 def _divided(values: list[float], spacing: float) -> list[float]:
-    """Return values with every step divided in two, or in more to keep to `spacing`."""
     counts = 2 * np.maximum(1, np.ceil(np.diff(values) / (2 * spacing) - 1e-6)).astype(int)
     steps = zip(values[:-1], values[1:], counts, strict=True)
     return np.concatenate([*(np.linspace(a, b, n + 1)[:-1] for a, b, n in steps), values[-1:]]).tolist()
@@ -417,7 +414,6 @@ class _Together:
 
 
 def _rows(values: np.ndarray) -> csr_array:
-    """Return the block-diagonal matrix (M, 6 M) of rows (M, 6)."""
     return csr_array((values.ravel(), np.arange(values.size), np.arange(0, values.size + 1, 6)))
 
 

@@ -322,12 +322,10 @@ class _Mounts:
         return self._result(costs, matches, residuals, noise, equations, errors, of_scalars, converged, leaning)
 
     def _corrected(self, name: str, returns: Returns) -> LidarRays:
-        """Return the rays of returns without the lidar's errors except that by incidence."""
         rays = self.readers[name].rays(returns, self.state.units[self.robot.lidars.index(name)])
         return rays.without(self.joints[self.robot.of_near_ranges(name)])
 
     def _clouds(self, step: int) -> dict[tuple[str, int], Returns]:
-        """Return the returns that may be of the robot by lidar and sample, fewer of them for the first step."""
         count = FINE_POINTS // (8 if step == 0 else 1) // (len(self.nominal) * len(self.models))
         clouds = {}
         for name, pose in self.poses.items():
@@ -369,7 +367,6 @@ class _Mounts:
         return noise, {key: noise * ratio for key, ratio in relative.items()}
 
     def _equations(self, clouds, matches, residuals, noises, link: int | None = None) -> NormalEquations:
-        """Return the equations of the matches, or of those of one link."""
         equations = NormalEquations.empty(self.unknowns.size)
         for key, part in matches.items():
             (name, index), noise = key, noises[key]
@@ -383,7 +380,6 @@ class _Mounts:
         return equations
 
     def _marginalised(self, equations: NormalEquations, inflated: bool) -> Marginalised:
-        """Return the matches' equations with the alignment and the priors, without the lidars' errors."""
         if self.alignment is not None:
             equations = equations.plus(self.alignment.equations_at(self.state, self.unknowns))
         others, first = columns_of(self.unknowns.others), self.robot.first_link

@@ -122,7 +122,6 @@ class _System:
         return ModelErrors(solution, covariance, origin_scale, mesh_scale, links)
 
     def _variances(self, origin_scale: float, mesh_scale: float, released: list[int]) -> np.ndarray:
-        """Return the variances of the links' errors at these scales."""
         is_mesh = (self._group >= self.count) & (self._group < 2 * self.count)
         scales = np.where(is_mesh, mesh_scale, origin_scale)
         scales[np.isin(self._group, released)] = RELEASED_SCALE

@@ -85,8 +85,6 @@ class Matches:
 
 
 class PosedSample:
-    """One sample with the model's surfaces in its pose, with joint offsets."""
-
     def __init__(
         self, sample: MountSample, surfaces: Mapping[str, Surface], offsets: Mapping[str, float],
         number: int | None = None,
