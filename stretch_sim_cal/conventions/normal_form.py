@@ -222,7 +222,8 @@ def _new_names(model: RobotModel, renames: Mapping[str, str], find_names: Callab
             raise InputError(f"--rename {old}={new}: there is no link or joint '{old}'")
         given[old not in model.links][old] = new
     result = []
-    for names, asked, ruled in zip((model.links, model.joints), given, find_names(model.renamed(*given)), strict=True):
+    names_of = list(model.links), list(model.joints)
+    for names, asked, ruled in zip(names_of, given, find_names(model.renamed(*given)), strict=True):
         as_asked = {name: asked.get(name, name) for name in names}
         final = {name: ruled.get(new, new) for name, new in as_asked.items()}
         result.append({old: new for old, new in final.items() if old != new})

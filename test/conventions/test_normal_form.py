@@ -2,34 +2,12 @@
 
 from xml.etree import ElementTree
 
+import described_robots as made
 import icub_models
 import numpy as np
 import pytest
 import yaml
-from described_robots import (
-    added,
-    arm_parts,
-    edited,
-    element_taken,
-    findings,
-    hung,
-    icub_text,
-    joint,
-    joint_set,
-    link,
-    prefixed,
-    random_arm,
-    random_icub,
-    random_stretch,
-    random_tree,
-    renamed,
-    robot,
-    scrambled,
-    stretch_text,
-    text_of,
-    with_leader_and_follower,
-    without,
-)
+from described_robots import added, edited, findings, joint_set, renamed, robot, stretch_text, text_of, without
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -48,7 +26,7 @@ SG4, PG4, NIL = "eoa_wrist_dw4_tool_sg4", "eoa_wrist_dw4_tool_pg4", "eoa_wrist_d
 @pytest.mark.parametrize(("tool", "seed"), [(SG4, 1), (SG4, 2), (PG4, 4)])
 def test_a_scrambled_stretch_comes_back(tool, seed, tmp_path):
     original = load_model(stretch_text(tool))
-    crooked = scrambled(stretch_text(tool), seed)
+    crooked = made.scrambled(stretch_text(tool), seed)
     assert findings(crooked, "stretch")
 
     normal = normalized(description(crooked), Options())
@@ -69,7 +47,7 @@ def test_a_scrambled_stretch_comes_back(tool, seed, tmp_path):
 
 
 def test_sensors_that_no_rule_can_turn_are_guessed_on_request_and_marked_so():
-    crooked = scrambled(stretch_text(NIL), 6, sensors_too=True)
+    crooked = made.scrambled(stretch_text(NIL), 6, sensors_too=True)
     stays = normalized(description(crooked), Options())
     assert not {"camera_left_link", "lidar_left_link"} & set(stays.reasons)
     assert {"camera_left_link", "lidar_left_link"} <= {each.name for each in stays.remaining if each.level == "error"}
@@ -103,8 +81,8 @@ def test_the_xacro_takes_a_tool_a_prefix_and_a_folder_of_meshes(tmp_path):
 
 
 def test_a_tool_is_attached(tmp_path):
-    part = link("claw_link", '<visual><geometry><mesh filename="meshes/claw.stl"/></geometry></visual>')
-    text = f'<robot name="claw">{link("quick_connect_interface_link")}{part}' + joint(
+    part = made.link("claw_link", '<visual><geometry><mesh filename="meshes/claw.stl"/></geometry></visual>')
+    text = f'<robot name="claw">{made.link("quick_connect_interface_link")}{part}' + made.joint(
         "claw_joint", "quick_connect_interface_link", "claw_link", "revolute", axis="0 0 -1"
     )
     (tmp_path / "claw.urdf").write_text(text + "</robot>")
@@ -132,7 +110,7 @@ def test_the_vendors_tool_files_can_be_attached():
 
 
 def test_a_negated_axis_swaps_limits_and_carries_followers_along(tmp_path):
-    normal = normalized(description(with_leader_and_follower()), Options(zeros={"slider_joint": 0.04}))
+    normal = normalized(description(made.with_leader_and_follower()), Options(zeros={"slider_joint": 0.04}))
     (main, mapping_file, report), departure = normalized_files.write(normal, tmp_path / "out")
     model = load_model(main)
     leader, follower = model.joints["slider_joint"], model.joints["follower_joint"]
@@ -147,16 +125,11 @@ def test_a_negated_axis_swaps_limits_and_carries_followers_along(tmp_path):
 
 
 def test_missing_frames_are_added():
-    bare = edited(
-        stretch_text(), without("line_sensor_2_optical_link"), without("grasp_center_link"),
-        without("aruco_fingertip_left_link"), without("gripper_fingertip_left_link"),
-        without("aruco_fingertip_right_link"), without("gripper_fingertip_right_link"),
-    )  # fmt: skip
+    tips = [f"gripper_fingertip_{side}_link" for side in ("left", "right")]
+    lacking = ["line_sensor_2_optical_link", "grasp_center_link", *tips]
+    bare = edited(stretch_text(), *(without(tip.replace("gripper", "aruco")) for tip in tips), *map(without, lacking))
     normal = normalized(description(bare), Options())
-    assert {frame.link for frame in normal.added} == {
-        "line_sensor_2_optical_link", "grasp_center_link", "gripper_fingertip_left_link",
-        "gripper_fingertip_right_link",
-    }  # fmt: skip
+    assert {frame.link for frame in normal.added} == set(lacking)
     assert not [each for each in normal.remaining if each.level != "info"]
 
 
@@ -166,7 +139,7 @@ def test_missing_frames_are_added():
         (lambda root: root.find("link[@name='lift_link']/inertial/mass").set("value", "2.7"), "lift_link"),
         (lambda root: root.find("link[@name='lift_link']/inertial/inertia").set("ixy", "0.1"), "lift_link"),
         (lambda root: root.find("link[@name='mast_link']/collision/origin").set("xyz", "0 0 0.000000002"), "mast_link"),
-        (element_taken("head_link", "visual"), "head_link"),
+        (made.element_taken("head_link", "visual"), "head_link"),
         (joint_set("wrist_yaw_joint", axis="0 0 -1"), "wrist_yaw_link|wrist_pitch_link"),
         (joint_set("lift_joint", upper="1.3"), "lift_joint"),
         (joint_set("arm_l2_joint", type="fixed"), "arm_l2_joint"),
@@ -180,8 +153,11 @@ def test_what_is_not_the_same_mechanism_is_refused_and_nothing_is_written(change
     assert list(tmp_path.iterdir()) == []
 
 
+REP199_FRAMES = ("tool0", "flange", "base")
+
+
 def test_rep199_frames_are_added_where_they_lack():
-    bare = edited(robot(arm_parts()), without("tool0"), without("flange"), without("base"))
+    bare = edited(robot(made.arm_parts()), *map(without, REP199_FRAMES))
     normal = normalized(description(bare), Options("rep199", poses={"base": from_xyz_rpy((0, 0, 0.33))}))
     text = text_of(normal)
     assert findings(text, "rep199", infos=True) == set()
@@ -194,13 +170,13 @@ def test_rep199_frames_are_added_where_they_lack():
 
 
 def test_rep199_frames_are_added_to_a_chain_whatever_its_links_are_called():
-    bare = robot(arm_parts())
-    numbered = [link for link in parse_urdf(bare).order if link.startswith("link_")]
-    other_names = [renamed(link, f"segment_{index}") for index, link in enumerate(numbered)]
-    text = edited(bare, without("tool0"), without("flange"), without("base"), *other_names)
+    bare = robot(made.arm_parts())
+    numbered = [made.link for made.link in parse_urdf(bare).order if made.link.startswith("link_")]
+    other_names = [renamed(made.link, f"segment_{index}") for index, made.link in enumerate(numbered)]
+    text = edited(bare, *map(without, REP199_FRAMES), *other_names)
     normal = normalized(description(text), Options("rep199"))
     assert [(frame.link, frame.parent) for frame in normal.added][1] == ("flange", f"segment_{len(numbered) - 1}")
-    forked = edited(text, added(hung("thumb", "base_link", "revolute")))
+    forked = edited(text, added(made.hung("thumb", "base_link", "revolute")))
     with pytest.raises(InputError, match="not a single chain"):
         normalized(description(forked), Options("rep199"))
 
@@ -238,34 +214,34 @@ def assert_clean(text: str, profile: str, folder, accepted=frozenset()) -> None:
     assert {rule for rule, _ in left} <= accepted and left == problems(normal.remaining)
     assert problems(lint(load_model(main, {"prefix": "second_"}), PROFILES[profile]), "second_") == left
     assert normalized(read_description(main), options).unchanged
-    other = normalized(description(prefixed(text, "p_")), options)
+    other = normalized(description(made.prefixed(text, "p_")), options)
     assert problems(other.remaining, "p_") == left and all(name.startswith("p_") for name in other.links.values())
 
 
 @settings(max_examples=3, deadline=None)
 @given(SEEDS, st.sampled_from((SG4, PG4, NIL)))
 def test_any_stretch(tmp_path_factory, seed, tool):
-    text = random_stretch(np.random.default_rng(seed), tool)
+    text = made.random_stretch(np.random.default_rng(seed), tool)
     assert_clean(text, "stretch", tmp_path_factory.mktemp("out"), AS_BUILT)
 
 
 @settings(max_examples=15, deadline=None)
 @given(SEEDS)
 def test_any_tree_of_links_with_a_stretchs_names(tmp_path_factory, seed):
-    text = random_tree(np.random.default_rng(seed))
+    text = made.random_tree(np.random.default_rng(seed))
     assert_clean(text, "stretch", tmp_path_factory.mktemp("out"), AS_BUILT | INCOMPLETE)
 
 
 @settings(max_examples=15, deadline=None)
 @given(SEEDS)
 def test_any_serial_arm(tmp_path_factory, seed):
-    assert_clean(random_arm(np.random.default_rng(seed)), "rep199", tmp_path_factory.mktemp("out"))
+    assert_clean(made.random_arm(np.random.default_rng(seed)), "rep199", tmp_path_factory.mktemp("out"))
 
 
 @settings(max_examples=3, deadline=None)
 @given(SEEDS)
 def test_any_icub(tmp_path_factory, seed):
-    assert_clean(random_icub(np.random.default_rng(seed)), "icub", tmp_path_factory.mktemp("out"))
+    assert_clean(made.random_icub(np.random.default_rng(seed)), "icub", tmp_path_factory.mktemp("out"))
 
 
 @pytest.mark.parametrize("name", ["iCubLisboa01", "iCubGazeboV2_5"])
@@ -287,7 +263,7 @@ def normal_text(text: str, options: Options = Options()) -> str:
     ],
 )
 def test_a_frame_that_breaks_a_rule_is_turned(profile, change, broken):
-    text = edited(stretch_text() if profile == "stretch" else robot(arm_parts()), change)
+    text = edited(stretch_text() if profile == "stretch" else robot(made.arm_parts()), change)
     assert ("error", broken) in {found[:2] for found in findings(text, profile)}
     assert findings(normal_text(text, Options(profile)), profile) == set()
 
@@ -313,7 +289,7 @@ def test_a_name_that_needs_no_change_gets_none(old, new):
 
 
 def test_a_prefixed_robot_keeps_its_prefix_and_its_tool_file(tmp_path):
-    normal = normalized(description(prefixed(stretch_text(), "left_")), Options())
+    normal = normalized(description(made.prefixed(stretch_text(), "left_")), Options())
     files, _ = normalized_files.write(normal, tmp_path, "sg4")
     assert "sg4.tool.xacro" in {file.name for file in files}
     assert "left_quick_connect_interface_link" not in load_model(files[0], {"tool": "none"}).links
@@ -325,7 +301,7 @@ def other_names(text: str) -> str:
 
 
 def test_the_links_of_an_arm_are_numbered_and_turned_on_request():
-    plain = other_names(robot(arm_parts()))
+    plain = other_names(robot(made.arm_parts()))
     kept = normalized(description(plain), Options("rep199"))
     assert kept.unchanged and problems(kept.remaining) == {("link_n", name) for name in list(kept.links)[2:8]}
     turned = edited(plain, joint_set("joint_4", rpy="1.5 0 0"))
@@ -335,16 +311,17 @@ def test_the_links_of_an_arm_are_numbered_and_turned_on_request():
 
 
 def test_a_link_that_has_an_arms_number_gets_another_name():
-    text = edited(other_names(robot(arm_parts())), added(hung("link_2", "base_link")))
+    text = edited(other_names(robot(made.arm_parts())), added(made.hung("link_2", "base_link")))
     normal = normalized(description(text), Options("rep199", number_links=True))
     assert normal.links["link_2"] == "other_link_2" and normal.links["upper_arm"] == "link_2"
 
 
 def test_an_icub_gets_the_names_axes_and_frames_of_the_tables():
     crooked = edited(
-        icub_text(), renamed("l_knee", "LeftKnee"), renamed("l_lower_leg", "shin_left"), renamed("root_link", "pelvis"),
-        renamed("r_wrist_prosup", "right_wrist_prosup_joint"), joint_set("LeftKnee", axis="0 -1 0"),
-        joint_set("torso_roll", axis="1 0 0"), without("root_frame"), without("imu_frame"), without("l_leg_ft_frame"),
+        made.icub_text(), renamed("l_knee", "LeftKnee"), renamed("l_lower_leg", "shin_left"),
+        renamed("root_link", "pelvis"), renamed("r_wrist_prosup", "right_wrist_prosup_joint"),
+        joint_set("LeftKnee", axis="0 -1 0"), joint_set("torso_roll", axis="1 0 0"),
+        *map(without, ("root_frame", "imu_frame", "l_leg_ft_frame")),
     )  # fmt: skip
     normal = normalized(description(crooked), Options("icub"))
     assert not problems(normal.remaining) and normal.links["shin_left"] == "l_lower_leg"

@@ -4,27 +4,10 @@ not punished; the example of a new profile finds and exempts what it lists."""
 import runpy
 from pathlib import Path
 
+import described_robots as made
 import icub_models
 import pytest
-from described_robots import (
-    BOX,
-    added,
-    all_of,
-    arm_parts,
-    edited,
-    element_taken,
-    findings,
-    hung,
-    icub_text,
-    joint,
-    joint_set,
-    link,
-    link_given,
-    renamed,
-    robot,
-    stretch_text,
-    without,
-)
+from described_robots import added, edited, findings, hung, joint_set, renamed, robot, stretch_text, without
 
 from stretch_sim_cal.conventions import PROFILES, kept
 from stretch_sim_cal.conventions.icub import AXES
@@ -35,18 +18,18 @@ from stretch_sim_cal.robot.stretch import available_tools
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "convention_profile.py"
 QUARTER = "1.5707963267948966"
 
-SINGLE = robot(arm_parts())
+SINGLE = robot(made.arm_parts())
 WITH_TOOL = robot(
-    arm_parts() + hung("eef_base_link", "flange", inside=BOX) + hung("eef_link_1", "eef_base_link", "revolute")
-    + hung("eef_tcp", "flange")
+    made.arm_parts() + hung("eef_base_link", "flange", inside=made.BOX) + hung("eef_tcp", "flange")
+    + hung("eef_link_1", "eef_base_link", "revolute")
 )  # fmt: skip
 TWO_GROUPS = robot(
-    link("world") + arm_parts("robot_") + arm_parts("positioner_") + joint("a", "world", "robot_base_link")
-    + joint("b", "world", "positioner_base_link", xyz="1 0 0")
+    made.link("world") + made.arm_parts("robot_") + made.arm_parts("positioner_")
+    + made.joint("a", "world", "robot_base_link") + made.joint("b", "world", "positioner_base_link", xyz="1 0 0")
 )  # fmt: skip
 TWO_ARMS = robot(
-    link("base_link") + hung("base", "base_link") + arm_parts("left_") + arm_parts("right_")
-    + joint("l", "base_link", "left_base_link") + joint("r", "base_link", "right_base_link")
+    made.link("base_link") + hung("base", "base_link") + made.arm_parts("left_") + made.arm_parts("right_")
+    + made.joint("l", "base_link", "left_base_link") + made.joint("r", "base_link", "right_base_link")
 )  # fmt: skip
 
 BROKEN_STRETCH = [
@@ -76,7 +59,7 @@ BROKEN_STRETCH = [
     (joint_set("lidar_left_joint", rpy="-2.7417 -0.6956 0.2897"), "rule-4-lidar-x", "lidar_left_link"),
     (without("grasp_center_link"), "rule-5-center-missing", "quick_connect_interface_link"),
     (joint_set("grasp_center_joint", rpy="0 0.1 0"), "rule-5-center", "grasp_center_link"),
-    (link_given("grasp_center_link", '<visual><geometry><sphere radius="0.01"/></geometry></visual>'),
+    (made.link_given("grasp_center_link", '<visual><geometry><sphere radius="0.01"/></geometry></visual>'),
      "rule-5-virtual", "grasp_center_link"),
     (joint_set("gripper_fingertip_left_joint", rpy="0 0 1.57"), "rule-5-tip-x", "gripper_fingertip_left_link"),
     (renamed("gripper_fingertip_left_link", "pad_left_link"), "rule-5-tip-missing", "gripper_finger_left_link"),
@@ -84,7 +67,7 @@ BROKEN_STRETCH = [
     (joint_set("wheel_2_joint", rpy=f"-{QUARTER} {QUARTER} 0"), "rule-6-x", "wheel_2_link"),
     (joint_set("wheel_1_joint", axis="1 0 0"), "rule-6-axis", "wheel_1_joint"),
     (joint_set("wheel_1_joint", type="fixed"), "rule-6-axis", "wheel_1_joint"),
-    (all_of(*(renamed(f"wheel_{n}_link", f"caster_{n}_link") for n in range(3))), "rule-6-numbers", "base_link"),
+    (made.all_of(*(renamed(f"wheel_{n}_link", f"caster_{n}_link") for n in range(3))), "rule-6-numbers", "base_link"),
     (renamed("mast_link", "mast"), "rule-7", "mast"),
     (renamed("lift_joint", "joint_lift"), "rule-7", "joint_lift"),
     (renamed("wrist_aruco_link", "wrist_link_aruco_link"), "rule-7", "wrist_link_aruco_link"),
@@ -92,19 +75,19 @@ BROKEN_STRETCH = [
 
 BROKEN_REP199 = [
     (renamed("base_link", "pedestal"), "error", "base_link", "pedestal"),
-    (added(link("rail") + joint("slide", "rail", "base_link", "prismatic")), "error", "base_link", "base_link"),
+    (added(made.link("rail") + made.joint("a", "rail", "base_link", "prismatic")), "error", "base_link", "base_link"),
     (without("base"), "error", "base", "base_link"),
     (joint_set("base_link-base", type="continuous"), "error", "base", "base"),
     (joint_set("base_link-base", parent="link_2"), "error", "base", "base"),
-    (link_given("base", BOX), "error", "no-geometry", "base"),
-    (link_given("flange", BOX), "error", "no-geometry", "flange"),
-    (link_given("tool0", BOX), "error", "no-geometry", "tool0"),
+    (made.link_given("base", made.BOX), "error", "no-geometry", "base"),
+    (made.link_given("flange", made.BOX), "error", "no-geometry", "flange"),
+    (made.link_given("tool0", made.BOX), "error", "no-geometry", "tool0"),
     (renamed("link_3", "forearm"), "warning", "link_n", "forearm"),
     (renamed("link_6", "link_8"), "warning", "link_n", "link_8"),
-    (all_of(renamed("link_2", "x"), renamed("link_3", "link_2"), renamed("x", "link_3")), "warning", "link_n",
+    (made.all_of(renamed("link_2", "x"), renamed("link_3", "link_2"), renamed("x", "link_3")), "warning", "link_n",
      "link_2"),
     (joint_set("joint_4", rpy="1.57 0 0"), "warning", "link_n-rep103", "link_4"),
-    (all_of(joint_set("flange-tool0", parent="link_6"), without("flange")), "warning", "flange", "link_6"),
+    (made.all_of(joint_set("flange-tool0", parent="link_6"), without("flange")), "warning", "flange", "link_6"),
     (joint_set("link_6-flange", type="continuous"), "error", "flange", "flange"),
     (joint_set("link_6-flange", rpy="0 0 3.14159265358979"), "error", "flange-x", "flange"),
     (joint_set("link_6-flange", rpy="0 1.5708 0"), "error", "flange-x", "flange"),
@@ -119,8 +102,8 @@ BROKEN_REP199 = [
     (added(hung("gripper", "link_6")), "warning", "eef-flange", "gripper"),
     (added(hung("my frame", "flange")), "warning", "ros-names", "my frame"),
     (added(hung("link_2_left_handed", "link_2")), "info", "left-handed", "link_2_left_handed"),
-    (link_given("link_2", '<visual><geometry><mesh filename="a.stl" scale="1 -1 1"/></geometry></visual>'), "warning",
-     "left-handed", "link_2"),
+    (made.link_given("link_2", '<visual><geometry><mesh filename="a.stl" scale="1 -1 1"/></geometry></visual>'),
+     "warning", "left-handed", "link_2"),
     (added(hung("ROBROOT", "base_link")), "info", "vendor-names", "ROBROOT"),
     (renamed("tool0", "TCP"), "info", "vendor-names", "TCP"),
 ]  # fmt: skip
@@ -134,24 +117,24 @@ BROKEN_ICUB = [
     (renamed("r_arm_ft_sensor", "r_arm_bolts"), "info", "ft-sensor", "r_arm_ft_sensor"),
     (renamed("l_upper_leg", "l_thigh"), "error", "link", "l_thigh"),
     (renamed("root_link", "pelvis"), "error", "link", "pelvis"),
-    (added(link("rail") + joint("r", "rail", "root_link", "prismatic")), "error", "link", "root_link"),
+    (added(made.link("rail") + made.joint("r", "rail", "root_link", "prismatic")), "error", "link", "root_link"),
     (joint_set("r_wrist_pitch", parent="r_elbow_1"), "error", "parent-link", "r_wrist_1"),
     (renamed("r_knee", "r_knee_pitch"), "error", "parent-joint", "r_lower_leg"),
     (joint_set("r_hip_roll", axis="1 0 0.1"), "warning", "axis", "r_hip_roll"),
     (joint_set("l_shoulder_roll", axis="0 0 1"), "error", "axis", "l_shoulder_roll"),
     (joint_set("imu_frame_joint", parent="chest"), "error", "frame", "imu_frame"),
-    (link_given("imu_frame", BOX), "warning", "frame", "imu_frame"),
+    (made.link_given("imu_frame", made.BOX), "warning", "frame", "imu_frame"),
     (joint_set("l_foot_ft_frame_joint", type="continuous"), "error", "frame", "l_foot_ft_frame"),
     (joint_set("l_hand_dh_frame_joint", parent="l_wrist_1"), "error", "skin-frame", "l_hand_dh_frame"),
-    (element_taken("l_upper_leg", "inertial"), "warning", "link-mass", "l_upper_leg"),
-    (element_taken("root_link", "visual"), "warning", "link-shape", "root_link"),
-    (element_taken("l_wrist_1", "inertial"), "info", "link-mass", "l_wrist_1"),
-    (element_taken("r_elbow_1", "visual"), "info", "link-shape", "r_elbow_1"),
+    (made.element_taken("l_upper_leg", "inertial"), "warning", "link-mass", "l_upper_leg"),
+    (made.element_taken("root_link", "visual"), "warning", "link-shape", "root_link"),
+    (made.element_taken("l_wrist_1", "inertial"), "info", "link-mass", "l_wrist_1"),
+    (made.element_taken("r_elbow_1", "visual"), "info", "link-shape", "r_elbow_1"),
     (joint_set("root_frame_joint", rpy="0 0 3.14159265358979"), "error", "axis", "l_hip_pitch"),
     (without("r_forearm_dh_frame"), "info", "skin-frame", "r_forearm_dh_frame"),
 ]  # fmt: skip
 
-WHOLE = {"stretch": stretch_text, "rep199": lambda: SINGLE, "icub": icub_text}
+WHOLE = {"stretch": stretch_text, "rep199": lambda: SINGLE, "icub": made.icub_text}
 BROKEN = [
     *(("stretch", change, ("error", rule, name)) for change, rule, name in BROKEN_STRETCH),
     *(("rep199", change, tuple(found)) for change, *found in BROKEN_REP199),
@@ -166,7 +149,7 @@ def test_a_broken_rule_is_found(profile, change, finding):
 
 @pytest.mark.parametrize(
     ("text", "profile"),
-    [(text, "rep199") for text in (SINGLE, WITH_TOOL, TWO_GROUPS, TWO_ARMS)] + [(icub_text(), "icub")],
+    [(text, "rep199") for text in (SINGLE, WITH_TOOL, TWO_GROUPS, TWO_ARMS)] + [(made.icub_text(), "icub")],
     ids=["single", "tool", "groups", "arms", "icub"],
 )
 def test_the_documents_own_examples_are_clean(text, profile):
@@ -179,8 +162,8 @@ KEPT = {
     **{f"the vendor's robot with {tool}": ("stretch", lambda tool=tool: stretch_text(tool))
        for tool in available_tools()},
     "a calibrated base and lidar": ("stretch", lambda: edited(stretch_text(), *CALIBRATED)),
-    "a slip of the document": ("icub", lambda: edited(icub_text(), renamed("neck_1", "neck_0"))),
-    "hands, which the text leaves out": ("icub", lambda: edited(icub_text(), HAND)),
+    "a slip of the document": ("icub", lambda: edited(made.icub_text(), renamed("neck_1", "neck_0"))),
+    "hands, which the text leaves out": ("icub", lambda: edited(made.icub_text(), HAND)),
     **{name: ("icub", lambda name=name: icub_models.get_model_file(name).read_text(encoding="utf-8"))
        for name in ("iCubGenova03", "iCubGenova11", "iCubGazeboV2_5", "iCubErzelli02")},
 }  # fmt: skip
@@ -227,7 +210,7 @@ def test_a_flange_on_something_else_than_a_numbered_link_is_an_info():
 @pytest.mark.parametrize(
     ("text", "found"),
     [
-        (robot(arm_parts() + arm_parts("left_") + joint("l", "base_link", "left_base_link")),
+        (robot(made.arm_parts() + made.arm_parts("left_") + made.joint("l", "base_link", "left_base_link")),
          ("warning", "prefix", "flange")),
         (edited(TWO_ARMS, renamed("left_link_3", "arm_link_3")), ("warning", "prefix", "arm_link_3")),
         (edited(TWO_ARMS, without("left_tool0")), ("error", "tool0", "left_flange")),
@@ -238,12 +221,12 @@ def test_arms_are_distinguished_by_their_prefixes(text, found):
 
 
 def test_a_robot_that_is_no_industrial_arm_lacks_its_frames():
-    text = robot(link("body") + hung("leg", "body", "revolute"))
+    text = robot(made.link("body") + hung("leg", "body", "revolute"))
     assert {rule for level, rule, _ in findings(text, "rep199") if level == "error"} == {"base_link", "base", "tool0"}
 
 
 def test_a_base_without_an_arm_is_asked_for_nothing_and_keeps_no_convention():
-    parts = link("base_link")
+    parts = made.link("base_link")
     for side in ("left", "right"):
         parts += hung(f"{side}_spring", "base_link", "prismatic") + hung(
             f"{side}_wheel", f"{side}_spring", "continuous"
@@ -259,23 +242,23 @@ def test_every_axis_of_the_table_is_checked():
     for name, axis in AXES.items():
         reverse = joint_set(name, axis=" ".join(str(-value) for value in axis))
         level = "info" if name == "torso_roll" else "error"
-        assert findings(edited(icub_text(), reverse), "icub", infos=True) == {(level, "axis", name)}
+        assert findings(edited(made.icub_text(), reverse), "icub", infos=True) == {(level, "axis", name)}
 
 
 def test_an_arms_axis_is_reported_with_its_angle():
-    text = edited(icub_text(), joint_set("l_shoulder_pitch", axis="-0.2588 -0.9659 0"))
+    text = edited(made.icub_text(), joint_set("l_shoulder_pitch", axis="-0.2588 -0.9659 0"))
     (found,) = lint(load_model(text), PROFILES["icub"])
     assert found.level == "info" and "15.0 deg" in found.message and "roughly" in found.message
 
 
 def test_a_robot_without_a_sensor_may_leave_its_link_out():
     moved = [joint_set(name, parent="l_shoulder_3") for name in ("l_upper_arm_dh_frame_joint", "l_elbow")]
-    text = edited(icub_text(), *moved, without("l_arm_ft_frame"), without("l_upper_arm"))
+    text = edited(made.icub_text(), *moved, without("l_arm_ft_frame"), without("l_upper_arm"))
     assert not {found for found in findings(text, "icub") if found[1] == "parent-link"}
 
 
 def test_a_missing_board_is_no_fault_and_half_a_board_is():
-    headless = edited(icub_text(), without("imu_frame"), without("head"), without("neck_2"))
+    headless = edited(made.icub_text(), without("imu_frame"), without("head"), without("neck_2"))
     assert {found for found in findings(headless, "icub") if found[1] == "control-board"} == {
         ("error", "control-board", "neck_roll"), ("error", "control-board", "neck_yaw"),
     }  # fmt: skip

@@ -8,15 +8,9 @@ import numpy as np
 from scipy.spatial import cKDTree
 
 from stretch_sim_cal.calibration.finding import Finding, when
+from stretch_sim_cal.calibration.floor import fit as floor_fit
 from stretch_sim_cal.calibration.floor.cells import PATCH_SIZE, FloorRays, patch_centres, patch_of_cells
-from stretch_sim_cal.calibration.floor.fit import (
-    HALF_INTERQUARTILE,
-    STEP_SPACING,
-    SURFACE_NOISE,
-    FloorFit,
-    FoundFloor,
-    Tiles,
-)
+from stretch_sim_cal.calibration.floor.fit import FloorFit, FoundFloor, Tiles
 from stretch_sim_cal.calibration.problem import State, curvature_shapes
 from stretch_sim_cal.calibration.results import Support
 from stretch_sim_cal.calibration.robust import TUKEY, tukey_weights
@@ -253,7 +247,7 @@ def highest_spot(rays: Sequence[FloorRays], state: State, found: FoundFloor) -> 
             if len(inside) < LEAST_RAYS:
                 continue
             (lower, median, upper), usual = np.percentile(heights[inside], (25, 50, 75)), np.median(noise[inside])
-            spread = max((upper - lower) / 2 / HALF_INTERQUARTILE, usual)
+            spread = max((upper - lower) / 2 / floor_fit.HALF_INTERQUARTILE, usual)
             if spread > max(3.0 * usual, MIXED):
                 continue
             height = np.clip(heights[inside], median - 2.0 * spread, median + 2.0 * spread).mean()
@@ -285,10 +279,10 @@ def _against(rays: Sequence[FloorRays], state: State, found: FoundFloor) -> tupl
     against = [part.against(state.floor) for part in rays]
     heights = np.concatenate([part.heights for part in against]) - curvature_shapes(places) @ state.curvature
     along_ray = found.range_noise * np.concatenate([part.cosines for part in against])
-    noise = np.hypot(along_ray, SURFACE_NOISE) / np.sqrt(np.concatenate([part.counts for part in rays]))
+    noise = np.hypot(along_ray, floor_fit.SURFACE_NOISE) / np.sqrt(np.concatenate([part.counts for part in rays]))
     kept = ~np.concatenate([part.on_robot for part in rays]) & (np.abs(heights) < HIGHEST)
     if found.fit.step is not None:
-        kept &= found.fit.step.beyond(places) < -STEP_SPACING
+        kept &= found.fit.step.beyond(places) < -floor_fit.STEP_SPACING
     return places[kept], heights[kept], noise[kept]
 
 

@@ -14,13 +14,8 @@ from stretch_sim_cal.calibration.finding import Finding
 from stretch_sim_cal.calibration.findings import unit_warnings
 from stretch_sim_cal.calibration.floor import cells as floor_cells
 from stretch_sim_cal.calibration.floor import findings as checks
-from stretch_sim_cal.calibration.floor.fit import (
-    LIKELY_CURVATURE,
-    FoundFloor,
-    find_floor,
-    nearest_plane,
-    within_search,
-)
+from stretch_sim_cal.calibration.floor import fit as floor_fit
+from stretch_sim_cal.calibration.floor.fit import FoundFloor, find_floor, nearest_plane, within_search
 from stretch_sim_cal.calibration.noise import Noise
 from stretch_sim_cal.calibration.normal_equations import NormalEquations
 from stretch_sim_cal.calibration.observations import FloorByUnits, Observations
@@ -119,9 +114,9 @@ class JointFloor:
         given = solver.solve(self._prior_equations(state, unknowns), state)
         for number, (slack, grids) in enumerate(PASSES, 1):
             if search is not None:
-                curvature = search.fit.curvature
-                state = replace(state, floor=search.fitted, curvature=curvature)
-                solver.priors = replace(solver.priors, curvature=LIKELY_CURVATURE if np.any(curvature) else 0.0)
+                state = replace(state, floor=search.fitted, curvature=search.fit.curvature)
+                curved = floor_fit.LIKELY_CURVATURE if np.any(search.fit.curvature) else 0.0
+                solver.priors = replace(solver.priors, curvature=curved)
             equations = self._prior_equations(state, unknowns)
             if with_room or search is not None:
                 block = room_block(lidars, state, noise, slack, grids, None if search is None else _trust(search))

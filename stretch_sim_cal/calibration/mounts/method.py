@@ -3,35 +3,18 @@
 
 import itertools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
 
 from stretch_sim_cal.calibration.findings import unit_warnings
 from stretch_sim_cal.calibration.mounts import findings as checks
+from stretch_sim_cal.calibration.mounts import residuals as block
+from stretch_sim_cal.calibration.mounts import result as results
 from stretch_sim_cal.calibration.mounts.model_errors import MOST_RELEASED, ModelErrors, with_model_errors
-from stretch_sim_cal.calibration.mounts.residuals import (
-    COLLAR,
-    REACH,
-    CloudReader,
-    LidarRays,
-    Matches,
-    PosedSample,
-    RobotUnknowns,
-    mount_covariances,
-    noise_weights,
-    posed,
-)
-from stretch_sim_cal.calibration.mounts.result import (
-    JointOffset,
-    LinkResidual,
-    MountSample,
-    MountSettings,
-    MountsResult,
-    Residuals,
-    at_lidar,
-)
+from stretch_sim_cal.calibration.mounts.residuals import CloudReader, LidarRays, Matches, PosedSample, RobotUnknowns
+from stretch_sim_cal.calibration.mounts.result import MountSample, MountSettings, MountsResult, Residuals
 from stretch_sim_cal.calibration.normal_equations import NormalEquations, columns_of
 from stretch_sim_cal.calibration.observability import directions
 from stretch_sim_cal.calibration.observations import Observations
@@ -77,8 +60,7 @@ MIN_POINTS = 500  # of each lidar
 SEEN_RAYS, SEEN_LEAST = 4000, 50  # rays of a lidar in a sample, and those of them that have to meet the model
 
 Poses = dict[str, np.ndarray]
-Seen = list[tuple[str, PosedSample, LidarRays]]
-"""Some returns of each lidar, by name, in each sample."""
+Seen = list[tuple[str, PosedSample, LidarRays]]  # some returns of each lidar, by name, in each sample
 
 
 def search(
@@ -167,17 +149,9 @@ def consistent(matches: Matches, residuals: np.ndarray, sample: PosedSample, unk
     return ~((counts >= PATCH_RETURNS) & off)[patch]
 
 
-def returns_by_link(unknowns: RobotUnknowns, matches: Mapping[tuple[str, int], Matches]) -> np.ndarray:
-    """Return how many matches each link has (l,)."""
-    return sum(np.bincount(of_sample.links, minlength=len(unknowns.links)) for of_sample in matches.values())
-
-
-def link_residuals(
-    unknowns: RobotUnknowns, matches: Mapping[tuple[str, int], Matches], errors: ModelErrors
-) -> list[LinkResidual]:
-    """Return the estimated error of every link with returns, largest first; in sigma of its prior, or of the errors of
-    this robot's links if these are larger."""
-    seen = returns_by_link(unknowns, matches)
+def link_residuals(unknowns: RobotUnknowns, seen: np.ndarray, errors: ModelErrors) -> list[results.LinkResidual]:
+    """Return the estimated error of every link with returns, `seen` (l,), largest first; in sigma of its prior, or of
+    the errors of this robot's links if these are larger."""
     priors = np.sqrt(unknowns.variances())
     residuals = []
     for index in np.flatnonzero(seen):
@@ -185,7 +159,7 @@ def link_residuals(
         shares = [np.abs(errors.solution[part] / priors[part]).max() / max(scale, 1.0) for part, scale in parts]
         motion, sigmas = sum(errors.solution[part] for part, _ in parts), float(max(shares))
         released = index in errors.released
-        residuals.append(LinkResidual(unknowns.links[index], motion, sigmas, int(seen[index]), released))
+        residuals.append(results.LinkResidual(unknowns.links[index], motion, sigmas, int(seen[index]), released))
     return sorted(residuals, key=lambda residual: -residual.sigmas)
 
 
@@ -201,7 +175,7 @@ def residuals_of(
         for index, model in enumerate(models):
             cloud = downsampled(model.around(name, pose), 4 * count)
             rays = LidarRays(cloud[:, :3]) if corrected is None else corrected(name, cloud)
-            matches = model.match(rays, pose, REACH, 0.05)
+            matches = model.match(rays, pose, block.REACH, 0.05)
             matches = matches.chosen(matches.along < gate)
             near, samples = np.abs(matches.along) < gate, np.full(len(matches.indices), index)
             parts.append((matches.points, matches.hits, matches.distances, near, matches.links, samples))
@@ -218,7 +192,7 @@ def seen_through(
         behind = []
         for name, pose in poses.items():
             cloud = model.sample.clouds[name]
-            far = cloud[np.linalg.norm(cloud[:, :3], axis=1) > COLLAR]
+            far = cloud[np.linalg.norm(cloud[:, :3], axis=1) > block.COLLAR]
             matches = model.match(corrected(name, downsampled(far, SEEN_RAYS)), pose, np.inf, GRAZING)
             behind.append(matches.along[model.inside(matches, EDGE_ANGLES[0], checks.FRONT / 4)] > checks.FRONT)
         every = np.concatenate(behind)
@@ -261,6 +235,24 @@ def cloud_readers(sensors: Sensors, samples: Sequence[MountSample], lidars: Sequ
     return {name: CloudReader(sensor, clouds[name], finest) for name, sensor in zip(lidars, kinds, strict=True)}
 
 
+@dataclass(frozen=True)
+class _Matched:
+    """The matches of a lidar in a sample, their returns, residuals (M,), and noise (M,) over that of a near, bright
+    surface."""
+
+    lidar: str
+    sample: int
+    matches: Matches
+    returns: Returns
+    residuals: np.ndarray
+    relative_noise: np.ndarray
+
+    @property
+    def along(self) -> np.ndarray:
+        """The residuals (M,) along the rays."""
+        return self.residuals / self.matches.incidence
+
+
 class _Mounts:
     """The data and the estimate: `state` has the poses and the lidars' errors, `links` (n,) the twists of links,
     `joints` (n,) the errors of joints with which the `models` are posed, and those of near ranges."""
@@ -275,11 +267,11 @@ class _Mounts:
             alignment = alignment.of_the_transform()
         self.alignment = alignment
         unbiased = State(tuple(nominal.values()), tuple(np.zeros(model.size) for model in models))
-        self.solver = Solver(self.unknowns, Priors(unbiased, mount_covariances(nominal, settings)))
+        self.solver = Solver(self.unknowns, Priors(unbiased, block.mount_covariances(nominal, settings)))
         known = alignment is not None and alignment.knows_units
         self.state = replace(unbiased, units=alignment.units) if known else unbiased
         self.links, self.joints = np.zeros(self.robot.size), np.zeros(self.robot.size)
-        self.models = posed(samples, surfaces)
+        self.models = block.posed(samples, surfaces)
 
     @property
     def poses(self) -> Poses:
@@ -298,9 +290,9 @@ class _Mounts:
         inflated = converged = False
         for step in range(MOST_STEPS):
             clouds = clouds if step > 1 else self._clouds(step)
-            matches, residuals = self._matches(clouds, step)
-            noise, noises = self._noise(clouds, matches, residuals)
-            of_matches = self._equations(clouds, matches, residuals, noises)
+            matched = self._matched(clouds, step)
+            noise = self._noise(matched)
+            of_matches = self._equations(matched, noise)
             equations = self._marginalised(of_matches, inflated)
             errors = with_model_errors(
                 equations.information, equations.gradient, self.robot, MOST_RELEASED if step > 1 else 0, self.joints
@@ -316,10 +308,10 @@ class _Mounts:
             if converged and (inflated or not self.solver.exceeded(self.state)):
                 break
             inflated |= converged
-        of_link = partial(self._equations, clouds, matches, residuals, noises)
-        counts = returns_by_link(self.robot, matches)
+        counts = sum(np.bincount(each.matches.links, minlength=len(self.robot.links)) for each in matched)
+        of_link = partial(self._equations, matched, noise)
         leaning = self._leaning(of_matches, of_link, counts, inflated, errors)
-        return self._result(costs, matches, residuals, noise, equations, errors, of_scalars, converged, leaning)
+        return self._result(costs, matched, noise, equations, errors, of_scalars, converged, leaning, counts)
 
     def _corrected(self, name: str, returns: Returns) -> LidarRays:
         rays = self.readers[name].rays(returns, self.state.units[self.robot.lidars.index(name)])
@@ -335,48 +327,43 @@ class _Mounts:
                 clouds[name, index] = returns.only(downsampled(near, count))
         return clouds
 
-    def _matches(
-        self, clouds: Mapping[tuple[str, int], Returns], step: int
-    ) -> tuple[dict[tuple[str, int], Matches], dict[tuple[str, int], np.ndarray]]:
-        """Return by lidar and sample the returns that the model should explain, and their residuals (M,): near it, not
-        grazing, not at an edge, after the first step not in patches that are off the surface as a whole."""
+    def _matched(self, clouds: Mapping[tuple[str, int], Returns], step: int) -> list[_Matched]:
+        """Return the returns that the model should explain: near it, not grazing, not at an edge, after the first step
+        not in patches that are off the surface as a whole."""
         gate = GATE * float(np.hypot(self.settings.range_noise, self.settings.link_position))
-        kept, residuals = {}, {}
+        matched = []
         for (name, index), returns in clouds.items():
             number, model = self.robot.lidars.index(name), self.models[index]
             matches = model.match(self._corrected(name, returns), self.state.base_from_lidar[number], gate, GRAZING)
             matches = matches.incidence_corrected(self.state.units[number][INCIDENCE])
             matches = matches.chosen(model.inside(matches, EDGE_ANGLES[min(step, 1)], MARGIN))
             matches = matches.chosen(model.unambiguous(matches))
-            distances = self.robot.residuals(name, model, matches, self.links)
-            fits = consistent(matches, distances, model, self.robot) if step > 0 else np.full(len(distances), True)
-            kept[name, index], residuals[name, index] = matches.chosen(fits), distances[fits]
-        return kept, residuals
+            residuals = self.robot.residuals(name, model, matches, self.links)
+            if step > 0:
+                fits = consistent(matches, residuals, model, self.robot)
+                matches, residuals = matches.chosen(fits), residuals[fits]
+            seen = returns.only(matches.indices)
+            relative = self.readers[name].relative_noise(seen, matches.incidence)
+            matched.append(_Matched(name, index, matches, seen, residuals, relative))
+        return matched
 
-    def _noise(self, clouds, matches, residuals) -> tuple[float, dict[tuple[str, int], np.ndarray]]:
-        """Return the noise (m) along the ray of a near, bright surface by the median of the residuals, within bounds,
-        and that of each match (M,)."""
-        relative = {
-            key: self.readers[key[0]].relative_noise(clouds[key].only(part.indices), part.incidence)
-            for key, part in matches.items()
-        }
-        along = [residuals[key] / part.incidence / relative[key] for key, part in matches.items()]
-        noise, bound = self.settings.range_noise, self.settings.range_noise
-        if sum(map(len, along)):
-            noise = float(np.clip(robust_deviation(np.concatenate(along)), bound / 4, 2 * bound))
-        return noise, {key: noise * ratio for key, ratio in relative.items()}
+    def _noise(self, matched: Sequence[_Matched]) -> float:
+        """Return the noise (m) along the ray of a near, bright surface by the median of the residuals, within
+        bounds."""
+        along, bound = np.concatenate([each.along / each.relative_noise for each in matched]), self.settings.range_noise
+        return float(np.clip(robust_deviation(along), bound / 4, 2 * bound)) if len(along) else bound
 
-    def _equations(self, clouds, matches, residuals, noises, link: int | None = None) -> NormalEquations:
+    def _equations(self, matched: Sequence[_Matched], noise: float, link: int | None = None) -> NormalEquations:
+        """Return the equations of the matches, or of those of one link."""
         equations = NormalEquations.empty(self.unknowns.size)
-        for key, part in matches.items():
-            (name, index), noise = key, noises[key]
-            weights = noise_weights(part, noise) * tukey_weights(residuals[key] / part.incidence / (TUKEY * noise))
+        for each in matched:
+            matches, returns, noises = each.matches, each.returns, noise * each.relative_noise
+            weights = block.noise_weights(matches, noises) * tukey_weights(each.along / (TUKEY * noises))
             if link is not None:
-                weights, part = weights[part.links == link], part.chosen(part.links == link)
-            self.robot.add_to(
-                equations, self.unknowns, name, self.models[index], part, weights,
-                clouds[key].only(part.indices), self.state,
-            )  # fmt: skip
+                chosen = matches.links == link
+                matches, returns, weights = matches.chosen(chosen), returns.only(chosen), weights[chosen]
+            model = self.models[each.sample]
+            self.robot.add_to(equations, self.unknowns, each.lidar, model, matches, weights, returns, self.state)
         return equations
 
     def _marginalised(self, equations: NormalEquations, inflated: bool) -> Marginalised:
@@ -416,7 +403,7 @@ class _Mounts:
         steps = self._offsets(errors.solution)
         if max((abs(step) for of_sample in steps for step in of_sample.values()), default=0.0) > SAME_OFFSET:
             self.joints[self.robot.first_joint :] += errors.solution[self.robot.first_joint :]
-            self.models = posed(self.samples, self.surfaces, self._offsets(self.joints))
+            self.models = block.posed(self.samples, self.surfaces, self._offsets(self.joints))
         else:
             near = slice(self.robot.first_near, self.robot.first_reading)
             self.joints[near] += errors.solution[near]
@@ -426,18 +413,18 @@ class _Mounts:
         return [self.robot.offsets(errors, number, sample) for number, sample in enumerate(self.samples)]
 
     def _result(
-        self, costs, matches, residuals, noise, equations, errors, of_scalars, converged, leaning
-    ) -> MountsResult:  # fmt: skip
+        self, costs, matched, noise, equations, errors, of_scalars, converged, leaning, of_links
+    ) -> MountsResult:
         settings, robot, poses = self.settings, self.robot, self.poses
         covariance = errors.covariance[: robot.first_link, : robot.first_link]
         covariance = sum((np.outer(each.change, each.change) for each in leaning), covariance)
-        by_link = link_residuals(robot, matches, errors)
-        counts = {name: sum(len(m.indices) for (of, _), m in matches.items() if of == name) for name in poses}
-        along = np.concatenate([residuals[key] / matches[key].incidence for key in matches])
+        by_link = link_residuals(robot, of_links, errors)
+        counts = {name: sum(len(each.residuals) for each in matched if each.lidar == name) for name in poses}
+        along = np.concatenate([each.along for each in matched])
         observed = {}
         for name, pose in poses.items():
             part = robot.of_lidar(name)
-            about = at_lidar(covariance[part, part], pose)
+            about = results.at_lidar(covariance[part, part], pose)
             observed[name] = directions(about, np.eye(4), settings.max_std_translation, settings.max_std_rotation)
         joints = joint_offsets(robot, self.joints, errors.covariance, self.samples)
         of_near = {name: robot.of_near_ranges(name) for name in poses}
@@ -475,7 +462,7 @@ class _Mounts:
 
 def joint_offsets(
     unknowns: RobotUnknowns, errors: np.ndarray, covariance: np.ndarray, samples: Sequence[MountSample]
-) -> list[JointOffset]:
+) -> list[results.JointOffset]:
     """Return the joints' zero offsets by `errors` (n,) of the robot, including the common part of the errors of their
     readings, and whether they are separable; unless they were asked for, only those beyond their priors."""
     offsets, priors = [], np.sqrt(unknowns.variances())
@@ -492,5 +479,5 @@ def joint_offsets(
             turns = any(np.any(np.abs(twist[3:]) > TURNS) for twist in samples[0].joint_motions[joint].values())
             separable = bool(of_value < SEPARABLE * priors[columns[0]])
             numbers = float(value), float(of_value), separable, turns, float(scale), float(of_scale)
-            offsets.append(JointOffset(joint, *numbers))
+            offsets.append(results.JointOffset(joint, *numbers))
     return offsets
