@@ -19,6 +19,10 @@ PATCH_SIZE = CELL_SIZE * CELLS_PER_PATCH
 PATCHES_PER_SIDE = 2 * int(np.ceil(RADIUS / PATCH_SIZE))
 CELLS_PER_SIDE = PATCHES_PER_SIDE * CELLS_PER_PATCH
 HALF_WIDTH = 0.5 * CELLS_PER_SIDE * CELL_SIZE
+_PATCH = np.arange(CELLS_PER_SIDE) // CELLS_PER_PATCH
+PATCH_OF_CELLS = (_PATCH[:, None] * PATCHES_PER_SIDE + _PATCH[None, :]).ravel()  # (cells,)
+_AXIS = (np.arange(PATCHES_PER_SIDE) + 0.5) * PATCH_SIZE - HALF_WIDTH
+PATCH_CENTRES = np.stack(np.meshgrid(_AXIS, _AXIS, indexing="ij"), axis=-1).reshape(-1, 2)  # (patches, 2)
 SIZE = 3  # of the plane's increment
 GATE = 4.0  # standard deviations; so wide that the gate does not bias the means
 BLOCKED_SHARE = 0.2  # of a cell's rays; beyond it an object is there
@@ -94,18 +98,6 @@ def cells_of(aims: np.ndarray) -> np.ndarray:
     """Return the cell (N,) of each aim (N, 2) within the radius."""
     columns = np.clip(np.floor((aims + HALF_WIDTH) / CELL_SIZE).astype(np.int64), 0, CELLS_PER_SIDE - 1)
     return columns[:, 0] * CELLS_PER_SIDE + columns[:, 1]
-
-
-def patch_of_cells() -> np.ndarray:
-    """Return the patch of every cell (cells,)."""
-    patch = np.arange(CELLS_PER_SIDE) // CELLS_PER_PATCH
-    return (patch[:, None] * PATCHES_PER_SIDE + patch[None, :]).ravel()
-
-
-def patch_centres() -> np.ndarray:
-    """Return the centres (patches, 2) of all patches."""
-    axis = (np.arange(PATCHES_PER_SIDE) + 0.5) * PATCH_SIZE - HALF_WIDTH
-    return np.stack(np.meshgrid(axis, axis, indexing="ij"), axis=-1).reshape(-1, 2)
 
 
 class CellSums:

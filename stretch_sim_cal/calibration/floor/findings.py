@@ -9,7 +9,7 @@ from scipy.spatial import cKDTree
 
 from stretch_sim_cal.calibration.finding import Finding, when
 from stretch_sim_cal.calibration.floor import fit as floor_fit
-from stretch_sim_cal.calibration.floor.cells import PATCH_SIZE, FloorRays, patch_centres, patch_of_cells
+from stretch_sim_cal.calibration.floor.cells import PATCH_CENTRES, PATCH_OF_CELLS, PATCH_SIZE, FloorRays
 from stretch_sim_cal.calibration.floor.fit import FloorFit, FoundFloor, Tiles
 from stretch_sim_cal.calibration.problem import State, curvature_shapes
 from stretch_sim_cal.calibration.results import Support
@@ -86,16 +86,14 @@ def direction_in_words(bearing: float) -> str:
 def support_of(floor: FoundFloor, level_share: float) -> Support:
     """Return the support of a fit; `level_share` is that of `flatness`."""
     lidars, fit = floor.sums, floor.fit
-    patch, centres = patch_of_cells(), patch_centres()
-    count = len(centres)
     used = np.any(fit.used, axis=0)
     seen = sum(sums.hits + sums.blocked for sums in lidars) > 0
     hits = sum(sums.hits * cells for sums, cells in zip(lidars, fit.used, strict=True))
-    rays = np.bincount(patch, hits, minlength=count)
-    share = np.bincount(patch, used, minlength=count) / np.maximum(np.bincount(patch, seen, minlength=count), 1)
-    supporting = (fit.trust >= TRUSTED) & (rays >= MIN_RAYS)
-    area = float((np.where(supporting, share, 0.0) * PATCH_SIZE**2).sum())
-    bearings, distances = np.arctan2(centres[:, 1], centres[:, 0]), np.linalg.norm(centres, axis=1)
+    of_rays, of_used, of_seen = (np.bincount(PATCH_OF_CELLS, of_cells) for of_cells in (hits, used, seen))
+    supporting = (fit.trust >= TRUSTED) & (of_rays >= MIN_RAYS)
+    area = float((np.where(supporting, of_used / np.maximum(of_seen, 1), 0.0) * PATCH_SIZE**2).sum())
+    bearings = np.arctan2(PATCH_CENTRES[:, 1], PATCH_CENTRES[:, 0])
+    distances = np.linalg.norm(PATCH_CENTRES, axis=1)
     nearest = float(distances[supporting].min(initial=np.inf))
     return Support(area, *_widest_gap(bearings[supporting]), level_share, fit.unevenness, nearest)
 

@@ -74,7 +74,7 @@ def search_floor(tiles: Tiles, settings: FloorSettings) -> Plane | None:
     normals, a = normals[wide] / lengths[wide, None], a[wide]
     normals *= np.where(normals[:, 2] < 0, -1.0, 1.0)[:, None]
     offsets = -np.einsum("ij,ij->i", normals, a)
-    possible = _within(normals, offsets, settings)
+    possible = within_search(normals, offsets, settings)
     normals, offsets = normals[possible], offsets[possible]
     if not len(offsets):
         return None
@@ -87,16 +87,12 @@ def search_floor(tiles: Tiles, settings: FloorSettings) -> Plane | None:
             return None
         plane = fit_plane(tiles.centres[on_plane], weights[on_plane] / (tiles.noise[on_plane] ** 2 + 0.002**2))[0]
         plane = plane.facing(UP)
-    return plane if within_search(plane, settings) else None
+    return plane if within_search(plane.normal, plane.offset, settings) else None
 
 
-def within_search(plane: Plane, settings: FloorSettings) -> bool:
-    """Return whether a plane lies within the height and tilt that the search allows."""
-    return bool(_within(plane.normal[None], np.array([plane.offset]), settings)[0])
-
-
-def _within(normals: np.ndarray, offsets: np.ndarray, settings: FloorSettings) -> np.ndarray:
-    tilts = np.arctan2(np.linalg.norm(normals[:, :2], axis=1), normals[:, 2])
+def within_search(normals: np.ndarray, offsets: np.ndarray, settings: FloorSettings) -> np.ndarray:
+    """Return which planes (..., 3), (...) lie within the height and tilt that the search allows."""
+    tilts = np.arctan2(np.linalg.norm(normals[..., :2], axis=-1), normals[..., 2])
     return (np.abs(offsets) <= settings.search_height) & (tilts <= settings.search_tilt)
 
 
@@ -277,13 +273,13 @@ class FloorFit:
 
     def __init__(self, lidars: Sequence[cells.CellSums]):
         self.clean = [sums.unobstructed() for sums in lidars]
-        self.patch_of_cells, self.centres = cells.patch_of_cells(), cells.patch_centres()
+        self.centres = cells.PATCH_CENTRES
         # Of each patch, by all lidars together: the normal equations of the increment, the mean height over the assumed
         # floor, its standard deviation by noise (NaN if unseen), and its derivatives by the increment.
         self.by_plane, self.gradient = np.zeros((len(self.centres), 3, 3)), np.zeros((len(self.centres), 3))
         self.by_lidar = []
         for sums, clean in zip(lidars, self.clean, strict=True):
-            patch, count = self.patch_of_cells[clean], len(self.centres)
+            patch, count = cells.PATCH_OF_CELLS[clean], len(self.centres)
             by_plane = group_sums(patch, count, sums.information[clean].reshape(-1, 9)).reshape(-1, 3, 3)
             gradient = group_sums(patch, count, sums.gradient[clean])
             self.by_plane += by_plane
@@ -470,7 +466,7 @@ class FloorFit:
         """Return the fit with its uncertainty."""
         formal = np.linalg.inv(self.information)[INCREMENT, INCREMENT]
         self.inflation = self._inflation(formal)
-        trusted = self.trust[self.patch_of_cells] > LEAST_WEIGHT
+        trusted = self.trust[cells.PATCH_OF_CELLS] > LEAST_WEIGHT
         self.used = tuple(clean & trusted for clean in self.clean)
         self.increment = self.solution[INCREMENT]
         self.curvature = np.where(np.abs(self.solution[CURVATURE]) > 1e-9, self.solution[CURVATURE], 0.0)

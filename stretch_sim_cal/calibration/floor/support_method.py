@@ -210,7 +210,7 @@ class JointFloor:
         support = checks.support_of(search, level_share)
         findings = checks.Findings(self._intake.warnings())
         checks.check_support(findings, support, worst_place, covariance, by_unevenness, self.settings)
-        if not within_search(floor, self.settings):
+        if not within_search(floor.normal, floor.offset, self.settings):
             sentence = "the floor lies beyond the search limits of the description's base_footprint"
             findings.refuse("floor_far_from_description", sentence, "check the description's base_footprint")
         checks.check_shape(findings, fit)
@@ -304,7 +304,7 @@ def _trust(search: FoundFloor) -> FloorTrust:
 
     def trust(points: np.ndarray) -> np.ndarray:
         places = points[:, :2]
-        weights = search.fit.trust[floor_cells.patch_of_cells()[floor_cells.cells_of(places)]]
+        weights = search.fit.trust[floor_cells.PATCH_OF_CELLS[floor_cells.cells_of(places)]]
         return np.where(np.linalg.norm(places, axis=1) < floor_cells.RADIUS, weights, 0.0)
 
     return FloorTrust(trust, search.fit.unevenness, FLOOR_GATE)
