@@ -66,8 +66,7 @@ AXES: dict[str, tuple[int, int, int]] = {
     "r_wrist_prosup": (0, 0, 1), "r_wrist_pitch": (-1, 0, 0), "r_wrist_yaw": (0, -1, 0),
 }  # fmt: skip
 """Axes of revolute joints at the zero configuration, in the root frame, as the table has them. None of the neck's."""
-ARM_JOINTS = frozenset(BOARDS["left_arm"] + BOARDS["right_arm"])
-"""By the text their axes are only rough directions."""
+ARM_JOINTS = frozenset(BOARDS["left_arm"] + BOARDS["right_arm"])  # By the text their axes are only rough directions
 FRAMES: dict[str, tuple[str, ...]] = {"root_frame": (ROOT_LINK,), "imu_frame": ("head",)} | {
     f"{side}_{frame}_frame": tuple(f"{side}_{link}" for link in links)
     for frame, *links in (

@@ -171,8 +171,8 @@ def test_rep199_frames_are_added_where_they_lack():
 
 def test_rep199_frames_are_added_to_a_chain_whatever_its_links_are_called():
     bare = robot(made.arm_parts())
-    numbered = [made.link for made.link in parse_urdf(bare).order if made.link.startswith("link_")]
-    other_names = [renamed(made.link, f"segment_{index}") for index, made.link in enumerate(numbered)]
+    numbered = [name for name in parse_urdf(bare).order if name.startswith("link_")]
+    other_names = [renamed(name, f"segment_{index}") for index, name in enumerate(numbered)]
     text = edited(bare, *map(without, REP199_FRAMES), *other_names)
     normal = normalized(description(text), Options("rep199"))
     assert [(frame.link, frame.parent) for frame in normal.added][1] == ("flange", f"segment_{len(numbered) - 1}")
@@ -196,8 +196,7 @@ SEEDS = st.integers(0, 2**32 - 1)
 INCOMPLETE = {"rule-2", "rule-6-numbers", "rule-6-axis", "rule-4-optical-parent", "rule-4-place", "rule-6-place"}
 """What neither a name nor a turned frame settles: no arm, no wheels, a wheel that does not roll, a frame astray, a
 lidar or wheel in the middle of the robot."""
-AS_BUILT = {"rule-6-line"}
-"""What the mechanism is: a wheel's axis that misses the base's centre."""
+AS_BUILT = {"rule-6-line"}  # what the mechanism is: a wheel's axis that misses the base's centre
 
 
 def problems(found: list[Finding], prefix: str = "") -> set[tuple[str, str]]:

@@ -5,8 +5,7 @@ FIT_METHODS = (
 )  # fmt: skip
 EVIDENCE = ("both", "lidar", "model")
 """The evidence that a fitted shape encloses: the lidars' returns, the description's surfaces, or both."""
-SETTINGS_NAME = "body_shape"
-"""The name of the settings file in `config/`, and beside the robot's calibration file."""
+SETTINGS_NAME = "body_shape"  # the name of the settings file in `config/`, and beside the robot's calibration file
 ZONES = {
     "margin": (0.0, 2.0, "m around the body in which returns are ignored"),
     "stop_zone": (0.0, 5.0, "m beyond the margin in which returns are obstacles"),

@@ -14,8 +14,7 @@ from stretch_sim_cal.geometry.rays import RayTarget
 from stretch_sim_cal.geometry.transforms import apply, by_twist, exp, from_xyz_rpy, inverse
 from stretch_sim_cal.robot.surfaces import Surface
 
-LOWEST, HIGHEST = 0.06, 1.6
-"""The heights between which the body counts: below, floor and wheels; above, nothing is met."""
+LOWEST, HIGHEST = 0.06, 1.6  # the heights between which the body counts: below, floor and wheels; above, nothing is met
 
 
 class RobotOutline:
