@@ -119,7 +119,7 @@ def posed(robot, name, values):
 def start(robot):
     """The information that there is before any pose."""
     unknowns = RobotUnknowns(robot.surfaces, SETTINGS, robot.nominal)
-    lidars = map(np.linalg.inv, mount_covariances(robot.nominal, SETTINGS))
+    lidars = map(np.linalg.inv, mount_covariances(robot.nominal))
     return block_diag(*lidars, np.diag(1.0 / unknowns.variances()[unknowns.first_link :]))
 
 
@@ -129,9 +129,7 @@ def after_low(robot, start):
 
 
 def test_poses_shrink_what_is_not_known(robot, start, after_low):
-    before, after = (
-        mounted.worst_deviation(information, robot.nominal, SETTINGS) for information in (start, after_low)
-    )
+    before, after = (mounted.worst_deviation(information, robot.nominal) for information in (start, after_low))
     assert after < before / 3
 
 

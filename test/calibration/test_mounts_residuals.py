@@ -168,7 +168,7 @@ def test_returns_add_their_rows_written_out(side):
 
 def test_priors_of_the_lidars_are_about_their_own_origins():
     nominal = {"left": from_xyz_rpy((0.1, 0.2, 1.3), (1, 0, 0.5)), "right": from_xyz_rpy((0.1, -0.2, 1.3), (0, 1, 0))}
-    for side, covariance in zip(("left", "right"), mount_covariances(nominal, SETTINGS), strict=True):
+    for side, covariance in zip(("left", "right"), mount_covariances(nominal), strict=True):
         about = adjoint(from_rotation_translation(np.eye(3), -nominal[side][:3, 3]))
         own = np.diag([0.05**2] * 3 + [np.radians(5.0) ** 2] * 3)
         np.testing.assert_allclose(about @ covariance @ about.T, own, atol=1e-15)

@@ -15,6 +15,7 @@ from stretch_sim_cal.geometry.transforms import error, exp, inverse, log
 
 MISPLACED = 3.5  # sigma of the model's uncertainty
 ALIGNMENT_SIGMAS = 5.0
+REFUSED = 5.0  # times the bound of a standard deviation, above which there is a refusal; above the bound a warning
 FRONT = 0.04  # m in front of the model or behind it, which no noise explains
 # The share of a pose's returns behind the model: 0.03 if the grippers have other shapes than described, 0.2 if the mast
 # leans by 1 deg more, 0.5 to 0.7 in the worst pose if the joint states are those of another one.
@@ -111,7 +112,7 @@ def near_ranges(name: str, errors: np.ndarray, covariance: np.ndarray) -> list[F
 
 def mount_refusals(
     counts: Mapping[str, int], observed: Mapping[str, list[Direction]], poses: Mapping[str, np.ndarray],
-    nominal: Mapping[str, np.ndarray], min_points: int, settings: mounts.MountSettings, tied: bool,
+    nominal: Mapping[str, np.ndarray], min_points: int, tied: bool,
 ) -> list[Finding]:  # fmt: skip
     """Return why the extrinsics are rejected; of lidars that are `tied` one with returns from the robot is enough."""
     refusals = []
@@ -123,7 +124,7 @@ def mount_refusals(
             continue
         for direction in directions:
             sentence = f"these poses do not determine {direction.name}: standard deviation {_deviation(direction)}"
-            weak = direction.standard_deviation > settings.refuse_factor * direction.bound
+            weak = direction.standard_deviation > REFUSED * direction.bound
             refusals += when(weak, "unobserved", f"{lidar} lidar: {sentence}")
         distance, angle = error(nominal[lidar], poses[lidar])
         refusals += when(

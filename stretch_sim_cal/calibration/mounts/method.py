@@ -267,7 +267,7 @@ class _Mounts:
             alignment = alignment.of_the_transform()
         self.alignment = alignment
         unbiased = State(tuple(nominal.values()), tuple(np.zeros(model.size) for model in models))
-        self.solver = Solver(self.unknowns, Priors(unbiased, block.mount_covariances(nominal, settings)))
+        self.solver = Solver(self.unknowns, Priors(unbiased, block.mount_covariances(nominal)))
         known = alignment is not None and alignment.knows_units
         self.state = replace(unbiased, units=alignment.units) if known else unbiased
         self.links, self.joints = np.zeros(self.robot.size), np.zeros(self.robot.size)
@@ -425,7 +425,7 @@ class _Mounts:
         for name, pose in poses.items():
             part = robot.of_lidar(name)
             about = results.at_lidar(covariance[part, part], pose)
-            observed[name] = directions(about, np.eye(4), settings.max_std_translation, settings.max_std_rotation)
+            observed[name] = directions(about, np.eye(4), block.MOST_TRANSLATION, block.MOST_ROTATION)
         joints = joint_offsets(robot, self.joints, errors.covariance, self.samples)
         of_near = {name: robot.of_near_ranges(name) for name in poses}
         near = [checks.near_ranges(name, self.joints[at], errors.covariance[at, at]) for name, at in of_near.items()]
@@ -435,9 +435,8 @@ class _Mounts:
             return self._corrected(name, self.readers[name].returns(cloud))
 
         one_link = checks.leaning_on(leaning, poses)
-        refusals = checks.mount_refusals(
-            counts, observed, poses, self.nominal, MIN_POINTS, settings, self.alignment is not None
-        )
+        tied = self.alignment is not None
+        refusals = checks.mount_refusals(counts, observed, poses, self.nominal, MIN_POINTS, tied)
         undetermined = any(each.code == "unobserved" for each in refusals)
         drawn = residuals_of(self.models, poses, SEEN * settings.range_noise, corrected)
         return MountsResult(

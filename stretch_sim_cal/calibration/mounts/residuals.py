@@ -167,6 +167,9 @@ def posed(
     return [PosedSample(sample, surfaces, of_joints, number) for number, (sample, of_joints) in enumerate(by_sample)]
 
 
+MOST_TRANSLATION, MOST_ROTATION = 2e-3, np.deg2rad(0.2)  # m, rad: standard deviations along a well determined direction
+MOUNT_POSITION, MOUNT_ANGLE = 0.05, np.deg2rad(5.0)  # m, rad: prior of the lidars' described poses
+JOINT_ZERO = 0.02  # m, rad: prior of the zeros of joints that have no other
 HALF = float(np.sqrt(0.5))  # of a link's error, one sigma: half of its variance is the joint origin's, half the mesh's
 RIGID = 1e-5  # m and rad, of links that are set to be exact
 # The prior of a joint's scale, 1 / m or 1 / rad, over that of its reading: 0.2 % of a lift's way for 1 mm.
@@ -236,7 +239,7 @@ class RobotUnknowns:
         """Return the prior variances (n,) of links, joints and near ranges, 0 for the extrinsics."""
         settings = self.settings
         one = np.repeat([HALF * settings.link_position, HALF * settings.link_angle], 3)
-        zeros = [settings.joint_prior.get(joint, settings.default_joint_prior) for joint in self.joints]
+        zeros = [settings.joint_prior.get(joint, JOINT_ZERO) for joint in self.joints]
         return np.concatenate([
             np.zeros(self.first_link), np.tile(np.maximum(one, RIGID) ** 2, 2 * len(self.links)), np.square(zeros),
             np.square(SCALE_PER_READING * self._readings * self.scale_size),
@@ -344,9 +347,9 @@ def near_shapes(ranges: np.ndarray) -> np.ndarray:
     return np.maximum(1.0 - np.abs(at[:, None] - number), 0.0)
 
 
-def mount_covariances(nominal: Mapping[str, np.ndarray], settings: MountSettings) -> list[np.ndarray]:
+def mount_covariances(nominal: Mapping[str, np.ndarray]) -> list[np.ndarray]:
     """Return the prior covariances (6, 6) of the lidars' twists about their `nominal` poses (4, 4) by name."""
-    prior = np.diag([settings.mount_position**2] * 3 + [settings.mount_angle**2] * 3)
+    prior = np.diag([MOUNT_POSITION**2] * 3 + [MOUNT_ANGLE**2] * 3)
     about = [adjoint(from_xyz_rpy(pose[:3, 3])) for pose in nominal.values()]
     return [by @ prior @ by.T for by in about]
 

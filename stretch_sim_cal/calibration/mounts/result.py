@@ -33,30 +33,19 @@ class MountSample:
 
 @dataclass(frozen=True)
 class MountSettings:
-    """Lengths in m, angles in rad.
-
-    `link_position` and `link_angle` are the prior standard deviations per axis of a link's pose on its parent, 0 for an
-    exact model; `mount_position` and `mount_angle` those of the lidars' described poses. `joint_offsets` names the
-    joints whose errors are estimated: their zeros, with the prior `joint_prior`, in the result only with
-    `offsets_asked_for`; the errors of their readings in every pose, with the prior `joint_reading`; and their scales
-    (`system.SCALE_PER_READING`). `sensor` is the kind of all lidars or of each; None for spinning lidars of unknown
-    make. A direction with a standard deviation above `max_std_translation` or `max_std_rotation` gives a warning, above
-    `refuse_factor` times that a refusal.
-    """
+    """Lengths in m, angles in rad. `link_position` and `link_angle` are the prior standard deviations per axis of a
+    link's pose on its parent, 0 for an exact model. `joint_offsets` names the joints whose errors are estimated: their
+    zeros, with the prior `joint_prior`, in the result only with `offsets_asked_for`; the errors of their readings in
+    every pose, with the prior `joint_reading`; and their scales (`residuals.SCALE_PER_READING`). `sensor` is the kind
+    of all lidars or of each; None for spinning lidars of unknown make."""
 
     range_noise: float = 0.01
     link_position: float = 1e-3
     link_angle: float = np.deg2rad(0.1)
     joint_offsets: tuple[str, ...] = ()
     joint_prior: Mapping[str, float] = field(default_factory=dict)
-    default_joint_prior: float = 0.02
     joint_reading: Mapping[str, float] = field(default_factory=dict)
     offsets_asked_for: bool = True
-    mount_position: float = 0.05
-    mount_angle: float = np.deg2rad(5.0)
-    max_std_translation: float = 2e-3
-    max_std_rotation: float = np.deg2rad(0.2)
-    refuse_factor: float = 5.0
     sensor: Sensors = None
 
 

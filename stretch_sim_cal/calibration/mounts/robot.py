@@ -222,10 +222,9 @@ def pose_information(
     return unknowns.readings_marginalised(information)
 
 
-def worst_deviation(information: np.ndarray, nominal: Mapping[str, np.ndarray], settings: MountSettings) -> float:
-    """Return the largest standard deviation of any lidar along any axis, in units of the settings' bounds."""
-    covariance = np.linalg.inv(information)
-    bounds = np.repeat([settings.max_std_translation, settings.max_std_rotation], 3)
+def worst_deviation(information: np.ndarray, nominal: Mapping[str, np.ndarray]) -> float:
+    """Return the largest standard deviation of any lidar along any axis, over its bound."""
+    covariance, bounds = np.linalg.inv(information), np.repeat([residuals.MOST_TRANSLATION, residuals.MOST_ROTATION], 3)
     about_lidars = [
         at_lidar(covariance[6 * index :, 6 * index :][:6, :6], pose) for index, pose in enumerate(nominal.values())
     ]
@@ -240,11 +239,11 @@ def best_next(
     by_pose = {}
     for pose in candidates:
         together = information + pose_information(surfaces, pose, poses, settings)
-        by_pose[pose.name] = worst_deviation(together, poses, settings)
+        by_pose[pose.name] = worst_deviation(together, poses)
     if not by_pose:
         return None
     best = min(by_pose, key=by_pose.__getitem__)
-    return Chosen(best, by_pose[best], worst_deviation(information, poses, settings))
+    return Chosen(best, by_pose[best], worst_deviation(information, poses))
 
 
 def proposed(result: MountsResult, robot: MountedRobot, settings: MountSettings) -> Chosen | None:
