@@ -78,13 +78,10 @@ class BodyShapeModel:
         first, second = [*(joints.get(joint, 0.0) for joint in self.axes), 0.0, 0.0][:2]
         return self.shape_at(first, second)
 
-    def outside_of_coverage(self, joints: Mapping[str, float], tolerance: float = 0.01) -> list[str]:
-        """Return the joints whose value (m, rad) is outside the covered range by more than `tolerance`."""
-        return [
-            joint
-            for joint, (low, high) in self.covers.items()
-            if joint in joints and not low - tolerance <= joints[joint] <= high + tolerance
-        ]
+    def outside_of_coverage(self, joints: Mapping[str, float]) -> list[str]:
+        """Return the joints whose value (m, rad) is outside the covered range by more than 0.01."""
+        covers = {joint: ends for joint, ends in self.covers.items() if joint in joints}
+        return [joint for joint, (low, high) in covers.items() if not low - 0.01 <= joints[joint] <= high + 0.01]
 
     def mismatches(self, tool: str | None = None, description_hash: str | None = None) -> list[str]:
         """Return a warning for each of `tool` and `description_hash` that is not the model's."""
@@ -121,9 +118,8 @@ UNITS = "m, rad; angle in degrees, axes_x and axes_y full axes; parameters row b
 NOTES = ("frame", "units")
 
 
-def default_file_name(method: str, now: datetime.datetime | None = None) -> str:
-    """Return the default name of a model's file."""
-    return f"{method}_body_model_{(now or datetime.datetime.now()).strftime('%Y%m%d_%H%M%S')}.yaml"
+def default_file_name(method: str) -> str:
+    return f"{method}_body_model_{datetime.datetime.now().strftime('%Y%m%d_%H%M%S')}.yaml"
 
 
 def save_body_shape_model(model: BodyShapeModel, path: str | Path) -> None:

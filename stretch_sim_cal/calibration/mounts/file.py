@@ -1,8 +1,6 @@
 """The lidar extrinsics in a calibration file, and its floor, which clouds determine from the left lidar, in the
 base_link of these: its entries name the left lidar's pose, the described one at first, later the calibrated one."""
 
-import datetime
-
 import numpy as np
 from scipy.linalg import block_diag
 
@@ -84,7 +82,7 @@ CONVENTION = (
 
 def with_mounts(
     file: CalibrationFile, result: MountsResult, robot_id: str, described_left: np.ndarray,
-    timestamp: datetime.datetime | None = None, observations: Observations | None = None,
+    observations: Observations | None = None,
 ) -> CalibrationFile:  # fmt: skip
     """Return a copy of the file that holds the extrinsics, with its floor moved with the left lidar and, if the
     `observations` have the floor's dependence on the lidars' errors, updated by these. `described_left` (4, 4) is the
@@ -92,7 +90,7 @@ def with_mounts(
     if not result.accepted:
         raise Refused(f"the mounts were refused and are not written: {'; '.join(result.refusals)}")
     poses = {name: pose.tolist() for name, pose in result.base_from_lidar.items()}
-    entry = files.entry_for(result, poses, OF_TWO if set(poses) == set(SIDES) else CONVENTION, robot_id, timestamp)
+    entry = files.entry_for(result, poses, OF_TWO if set(poses) == set(SIDES) else CONVENTION, robot_id)
     entry["joint_offsets"] = {offset.joint: offset.numbers for offset in result.joint_offsets}
     if observations is not None and observations.floor is not None and result.units is not None:
         file = with_units(file, observations.floor, result.units, result.scalar_covariance)
