@@ -105,8 +105,6 @@ def fit_settings(path: Path, given: Mapping[str, Any] | None = None) -> FitSetti
     validate.number(heights.lowest, where, low=0.02)
     evidence = values.pop("evidence", EVIDENCE[0])
     noise = values.pop("range_noise", EvidenceSettings().range_noise)
-    if "vertices" in values:
-        values["polygon_vertices"] = values.pop("vertices")
     returns = EvidenceSettings(noise, heights.lowest, heights.highest)
     return FitSettings(BodyShapeSettings(**values), returns, evidence)
 

@@ -426,19 +426,20 @@ ENCLOSING = {
     "tapered_capsule": enclosing.enclosing_capsule, "circle": enclosing.enclosing_circle,
     "ellipse_opencv": enclosing.enclosing_algebraic_ellipse, "ellipse_min_enclosing": enclosing.enclosing_ellipse,
     "ellipse_axis_aligned": enclosing.enclosing_axis_aligned_ellipse,
+    "convex_polygon": lambda points: enclosing.enclosing_polygon(points, BodyShapeSettings.vertices),
 }  # fmt: skip
 FEW_STARTS = 1  # of the search for a capsule at an added grid point, besides the adjacent capsules
 
 
 @dataclass(frozen=True)
 class BodyShapeSettings:
-    """How a body shape is fitted. `polygon_vertices` bounds those of a `convex_polygon`. Grid points are added, up to
+    """How a body shape is fitted. `vertices` bounds those of a `convex_polygon`. Grid points are added, up to
     `max_grid_points`, where an interpolated shape would have to be inflated by more than `refine_above` (m)."""
 
     method: str = "tapered_capsule"
     arm_dependent: bool = True
     yaw_dependent: bool = True
-    polygon_vertices: int = 16
+    vertices: int = 16
     refine_above: float = 0.002
     max_grid_points: int = 80
 
@@ -456,14 +457,12 @@ class BodyShapeFit:
     warnings: list[str] = field(default_factory=list)
 
 
-def enclosing_shape(points: np.ndarray, method: str = "tapered_capsule", polygon_vertices: int = 16) -> Shape:
+def enclosing_shape(points: np.ndarray, method: str = "tapered_capsule") -> Shape:
     """Return the shape of least area around points (N, 2) by one of `FIT_METHODS`, to 1e-6 m; `ellipse_opencv` is the
     algebraic fit, scaled to enclose. Raises `InputError` for an unknown method, and for points that span no area."""
-    if method == "convex_polygon":
-        return enclosing.enclosing_polygon(points, polygon_vertices)
-    if method in ENCLOSING:
-        return ENCLOSING[method](points)
-    raise InputError(f"'{method}' is not a fit method; available: {', '.join(FIT_METHODS)}")
+    if method not in ENCLOSING:
+        raise InputError(f"'{method}' is not a fit method; available: {', '.join(FIT_METHODS)}")
+    return ENCLOSING[method](points)
 
 
 def fit_body_shape(
@@ -480,7 +479,7 @@ def fit_body_shape(
     asked_for = grid_points(grid.axes)
     normals = None
     if settings.method == "convex_polygon":
-        normals = enclosing.common_normals(list(map(spanning_hull, grid.hulls(asked_for))), settings.polygon_vertices)
+        normals = enclosing.common_normals(list(map(spanning_hull, grid.hulls(asked_for))), settings.vertices)
 
     def fit(place: tuple[float, float], hull: np.ndarray, neighbours: Sequence[Shape] = ()) -> list[Shape]:
         try:
@@ -489,7 +488,7 @@ def fit_body_shape(
             if settings.method == "tapered_capsule":
                 few = (FEW_STARTS,) if neighbours and place not in asked_for else ()
                 return enclosing.capsule_minima(hull, neighbours, *few)
-            return [enclosing_shape(hull, settings.method, settings.polygon_vertices)]
+            return [enclosing_shape(hull, settings.method)]
         except InputError as error:
             raise InputError(f"{grid.described(place)}: {error}") from error
 
