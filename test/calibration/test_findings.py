@@ -452,7 +452,7 @@ def test_mounts_that_contradict_the_alignment_are_reported(sigmas, reported):
 def test_mounts_are_refused_without_returns_or_far_from_the_description(points, directions, off, figure):
     poses, nominal = {"left": DESCRIBED, "right": moved(*off)}, dict.fromkeys(SIDES, DESCRIBED)
     counts, weak = {"left": 500, "right": points}, {"left": [], "right": directions}
-    refusals = mount_findings.mount_refusals(counts, weak, poses, nominal, 500, tied=False)
+    refusals = mount_findings.mount_refusals(counts, weak, poses, nominal, tied=False)
     assert [figure in each and each.startswith("right lidar: ") for each in refusals] == [True] * (figure is not None)
 
 
@@ -460,7 +460,7 @@ def test_mounts_are_refused_without_returns_or_far_from_the_description(points, 
 def test_one_lidar_that_sees_the_robot_is_enough_for_those_that_are_tied_to_it(counts, refused):
     both = dict.fromkeys(SIDES, DESCRIBED)
     counts, weak = dict(zip(SIDES, counts, strict=True)), dict.fromkeys(both, [])
-    found = mount_findings.mount_refusals(counts, weak, both, both, 500, tied=True)
+    found = mount_findings.mount_refusals(counts, weak, both, both, tied=True)
     assert [finding.split()[0] for finding in found] == refused
 
 

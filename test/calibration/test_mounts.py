@@ -130,7 +130,7 @@ def test_a_third_lidar_that_sees_nothing_of_the_robot_is_where_the_others_and_th
     distance, angle = error(to_left[1], inverse(found.base_from_lidar["left"]) @ found.base_from_lidar["mast"])
     assert distance < 3e-4 and np.degrees(angle) < 0.02
     counts = {"left": 9000, "right": 9000, "mast": 0}
-    alone = mount_refusals(counts, found.directions, found.base_from_lidar, nominal, 500, tied=False)
+    alone = mount_refusals(counts, found.directions, found.base_from_lidar, nominal, tied=False)
     assert [str(said) for said in alone] and "mast lidar: only 0 returns" in str(alone[0])
     file = with_mounts(CalibrationFile(), found, "robot", nominal["left"])
     stored = stored_mounts(CalibrationFile.from_mapping(file.data))

@@ -15,6 +15,7 @@ from stretch_sim_cal.geometry.transforms import error, exp, inverse, log
 
 MISPLACED = 3.5  # sigma of the model's uncertainty
 ALIGNMENT_SIGMAS = 5.0
+MIN_POINTS = 500  # of each lidar
 REFUSED = 5.0  # times the bound of a standard deviation, above which there is a refusal; above the bound a warning
 FRONT = 0.04  # m in front of the model or behind it, which no noise explains
 # The share of a pose's returns behind the model: 0.03 if the grippers have other shapes than described, 0.2 if the mast
@@ -112,14 +113,14 @@ def near_ranges(name: str, errors: np.ndarray, covariance: np.ndarray) -> list[F
 
 def mount_refusals(
     counts: Mapping[str, int], observed: Mapping[str, list[Direction]], poses: Mapping[str, np.ndarray],
-    nominal: Mapping[str, np.ndarray], min_points: int, tied: bool,
+    nominal: Mapping[str, np.ndarray], tied: bool,
 ) -> list[Finding]:  # fmt: skip
     """Return why the extrinsics are rejected; of lidars that are `tied` one with returns from the robot is enough."""
     refusals = []
-    enough = {lidar for lidar in observed if counts[lidar] >= min_points}
+    enough = {lidar for lidar in observed if counts[lidar] >= MIN_POINTS}
     for lidar, directions in observed.items():
         if lidar not in enough and not (tied and enough):
-            sentence = f"{lidar} lidar: only {counts[lidar]} returns from the robot, at least {min_points} are needed"
+            sentence = f"{lidar} lidar: only {counts[lidar]} returns from the robot, at least {MIN_POINTS} are needed"
             refusals.append(Finding("few_returns", sentence))
             continue
         for direction in directions:

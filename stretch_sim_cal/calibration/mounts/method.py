@@ -56,7 +56,6 @@ FINE_POINTS = 400_000  # over all lidars and all samples
 SAME_OFFSET = 2e-5  # m and rad, of a joint: the model is not moved for smaller steps, since that takes time
 TURNS = 1e-3  # rad per unit of a joint that turns links
 FIRST_POSITION, FIRST_ANGLE = 0.015, np.deg2rad(0.5)  # m, rad: an optical centre that no driver corrects
-MIN_POINTS = 500  # of each lidar
 SEEN_RAYS, SEEN_LEAST = 4000, 50  # rays of a lidar in a sample, and those of them that have to meet the model
 
 Poses = dict[str, np.ndarray]
@@ -436,7 +435,7 @@ class _Mounts:
 
         one_link = checks.leaning_on(leaning, poses)
         tied = self.alignment is not None
-        refusals = checks.mount_refusals(counts, observed, poses, self.nominal, MIN_POINTS, tied)
+        refusals = checks.mount_refusals(counts, observed, poses, self.nominal, tied)
         undetermined = any(each.code == "unobserved" for each in refusals)
         drawn = residuals_of(self.models, poses, SEEN * settings.range_noise, corrected)
         return MountsResult(
