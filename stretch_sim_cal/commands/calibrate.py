@@ -30,8 +30,8 @@ from stretch_sim_cal.commands.described import source_of
 from stretch_sim_cal.commands.recorded import Source
 from stretch_sim_cal.errors import InputError, Refused
 from stretch_sim_cal.geometry.transforms import inverse
-from stretch_sim_cal.recording.joint_states import seen_poses, still_poses
 from stretch_sim_cal.recording.rosbag import Recording, is_recording
+from stretch_sim_cal.recording.stations import seen_poses, still_poses
 from stretch_sim_cal.recording.topics import RecordedSets, recorded_description, recorded_joints, sensor_lines
 from stretch_sim_cal.robot.description import load_model
 from stretch_sim_cal.ros.node_commands import ALIGN, FLOOR, IN_3D, MOUNT_OPTIONS, VIEW_OPTIONS

@@ -128,7 +128,7 @@ def _conduct(session, args: argparse.Namespace, say: Callable) -> int:
     from stretch_sim_cal.commands.run import Progress
     from stretch_sim_cal.harness.robot_calibration import OF_ARM, TITLES, keep_clouds, run_stage, stages_of
     from stretch_sim_cal.robot.profile import profile_called
-    from stretch_sim_cal.ros.live_checks import live_look
+    from stretch_sim_cal.ros.live import live_look
     from stretch_sim_cal.view import opened
 
     profile = profile_called(args.robot)

@@ -57,7 +57,7 @@ def run(args: argparse.Namespace) -> int:
     }
     lidars, checks = [] if args.recording is None else _lidars(args), []
     if args.live:
-        from stretch_sim_cal.ros.live_checks import live_look
+        from stretch_sim_cal.ros.live import live_look
 
         checks = live_look(args.sensor, args.robot, args.use_sim_time, moving=True).checks
     commands = {name: [need for need in needs if not _has(need)] for name, needs in NEEDS.items()}

@@ -46,7 +46,7 @@ def _verify(args: argparse.Namespace) -> int:
             clouds, description = list(source.clouds(args.num_samples, "verifying")), source.description
             base_from_left, footprint, sensor = source.described["left"], source.footprint_from_base, source.sensors
     else:
-        from stretch_sim_cal.ros.capture_node import live_clouds
+        from stretch_sim_cal.ros.live import live_clouds
 
         given = {option.name: getattr(args, name) for name, option in NAMES.items()}
         given |= {"robot": args.robot, "max_time_difference": args.max_time_difference}

@@ -38,13 +38,11 @@ from stretch_sim_cal.recording.frame_tree import FrameTree, tree_of_description
 from stretch_sim_cal.recording.stations import RecordedStation
 from stretch_sim_cal.robot.model import RobotModel
 from stretch_sim_cal.robot.profile import RobotProfile
-from stretch_sim_cal.ros.arm_motion import ArmState
+from stretch_sim_cal.ros.arm import ArmState, CalibratedPoses, Capture, captured
 from stretch_sim_cal.ros.base_motion import Speeds
-from stretch_sim_cal.ros.broadcast_node import calibrated_frames
-from stretch_sim_cal.ros.captures import CalibratedPoses, Capture, captured
+from stretch_sim_cal.ros.calibration_in_use import calibrated_frames
 from stretch_sim_cal.ros.drive_node import Solve, course_of, known_of, planned
-from stretch_sim_cal.ros.frame_listener import FrameListener
-from stretch_sim_cal.ros.lidar_clouds import LiveRobot, lidars_of
+from stretch_sim_cal.ros.listening import FrameListener, LiveRobot, lidars_of
 from stretch_sim_cal.ros.node_commands import CALIBRATED_FRAMES, NODE_COMMANDS
 from stretch_sim_cal.ros.options import option_values
 from stretch_sim_cal.ros.simulator_node import write_truth
@@ -220,14 +218,13 @@ class SimulatedContext:
         print(f"the drive ends after {len(ending.stops)} stops, {len(plan.stops)} were planned: {ending.why}")
         return plan, results[-1]
 
-    def captures(self, state: "SimulatedArm", watchdog: Any, settings: CollectionSettings) -> Any:
-        def take(poses: CalibratedPoses) -> Capture:
-            clouds = self.clouds(self.options)
-            sets = list(clouds.take(settings.frames, ""))
-            seen = {name: [each.clouds[name] for each in sets] for name in clouds.topics}
-            return captured(seen, poses, settings, state.arm, state.positions)
-
-        return SimpleNamespace(take=take)
+    def capture(
+        self, state: "SimulatedArm", watchdog: Any, settings: CollectionSettings, poses: CalibratedPoses
+    ) -> Capture:  # fmt: skip
+        clouds = self.clouds(self.options)
+        sets = list(clouds.take(settings.frames, ""))
+        seen = {name: [each.clouds[name] for each in sets] for name in clouds.topics}
+        return captured(seen, poses, settings, state.arm, state.positions)
 
 
 class SimulatedFrames(FrameListener):

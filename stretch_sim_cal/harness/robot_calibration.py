@@ -25,7 +25,7 @@ from stretch_sim_cal.harness.scenario import STAGES
 from stretch_sim_cal.recording.dataset import CLOUD_POSE, cloud_name
 from stretch_sim_cal.robot.description import parse_urdf
 from stretch_sim_cal.robot.profile import RobotProfile
-from stretch_sim_cal.ros.live_checks import LiveLook
+from stretch_sim_cal.ros.live import LiveLook
 from stretch_sim_cal.sensor.sensor import Sensors
 
 OF_LIDARS = ("alignment", "floor", "mounts")  # the stages that the page has pictures of

@@ -23,7 +23,7 @@ from stretch_sim_cal.harness.verdict import outline_of
 from stretch_sim_cal.recording.dataset import DatasetWriter, Sample
 from stretch_sim_cal.robot.description import parse_urdf
 from stretch_sim_cal.robot.surfaces import Surface
-from stretch_sim_cal.ros.captures import CalibratedPoses, captured
+from stretch_sim_cal.ros.arm import CalibratedPoses, captured
 from stretch_sim_cal.sensor.points import return_columns, returns_of
 from stretch_sim_cal.simulation.embedded import EmbeddedSimulator
 

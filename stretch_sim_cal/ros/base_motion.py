@@ -13,9 +13,9 @@ from stretch_sim_cal.errors import InputError, Refused, RunFailure
 from stretch_sim_cal.recording.pairing import stamp_of
 from stretch_sim_cal.recording.stations import SETTLE, STILL, yaw_of
 from stretch_sim_cal.robot.wheeled_base import WheeledBase
+from stretch_sim_cal.ros.listening import MatchedSubscription
 from stretch_sim_cal.ros.node_main import DISCOVERED
 from stretch_sim_cal.ros.options import checked_topic
-from stretch_sim_cal.ros.subscription import MatchedSubscription
 from stretch_sim_cal.ros.watchdog import Patience, Watchdog
 
 PERIOD = 0.05  # s of wall time between commands, well within the time-out of any base

@@ -35,7 +35,7 @@ from stretch_sim_cal.recording.dataset import read_dataset
 from stretch_sim_cal.recording.stations import RecordedStation
 from stretch_sim_cal.robot.profile import profile_called
 from stretch_sim_cal.ros.collect_node import collect
-from stretch_sim_cal.ros.lidar_clouds import LiveRobot, lidars_of
+from stretch_sim_cal.ros.listening import LiveRobot, lidars_of
 from stretch_sim_cal.ros.node_commands import ALIGN, MODES, PUBLISHED_FIT
 from stretch_sim_cal.ros.options import either
 from stretch_sim_cal.ros.permission import check_can_ask

@@ -26,9 +26,8 @@ from stretch_sim_cal.recording.pairing import CloudSet
 from stretch_sim_cal.robot.description import parse_urdf
 from stretch_sim_cal.robot.model import RobotModel
 from stretch_sim_cal.robot.profile import RobotProfile, profile_called
-from stretch_sim_cal.ros.arm_motion import ArmMotion, ArmState
-from stretch_sim_cal.ros.captures import CalibratedPoses, Captures, calibrated_poses
-from stretch_sim_cal.ros.lidar_clouds import with_right
+from stretch_sim_cal.ros.arm import ArmMotion, ArmState, CalibratedPoses, Capture, calibrated_poses
+from stretch_sim_cal.ros.listening import with_right
 from stretch_sim_cal.ros.permission import ask, check_can_ask
 from stretch_sim_cal.ros.robot_context import RobotContext
 
@@ -79,16 +78,16 @@ def collect(context: RobotContext, only_raw: bool = False) -> int:
 
     if plan.visits and not arguments.dry_run:
         motion = context.motion(state, watchdog, settings.speeds)
-        captures = context.captures(state, watchdog, settings)
+        capture = functools.partial(context.capture, state, watchdog, settings, poses)
         if profile.planned and not arguments.ignore_obstacles:
-            collection.check_room(captures.take(poses).points, state)
+            collection.check_room(capture().points, state)
         ask(arguments, f"The arm is going to move through {len(plan.visits)} poses. Is the room around it clear?")
         watched = profile.planned and options.watch_room
         guarded = _room_watched(context, model, poses, state) if watched else nullcontext()
         with motion.stopping(), guarded:
             writer = open_writer(info=_info(settings))
             writer.write_skipped(collection.skipped)
-            collection.sweep(motion, captures, poses, writer)
+            collection.sweep(motion, capture, writer)
     if not arguments.dry_run:
         to_do = "" if only_raw else f"; next: fit_body_shape_model {directory}"
         say(f"{len(writer.samples)} samples in {directory}{to_do}")
@@ -181,20 +180,20 @@ class _Collection:
                 "base_footprint; clear the room around the robot, or give --ignore-obstacles"
             )
 
-    def sweep(self, motion: ArmMotion, captures: Captures, poses: CalibratedPoses, writer: DatasetWriter) -> None:
+    def sweep(self, motion: ArmMotion, capture: Callable[[], Capture], writer: DatasetWriter) -> None:
         """Move to every pose of the plan, capture it and write it, whole, before the next; and move back."""
         plan, began = self.plan, time.monotonic()
         total = self._seconds(plan)
         for number, visit in enumerate(plan.visits, start=1):
             for pose in visit.path:
                 motion.move(pose)
-            capture, commanded = captures.take(poses), self._by_joint(visit.pose)
-            writer.write_sample(commanded, capture.actual, capture.points, with_right(capture.clouds), capture.joints)
+            seen, commanded = capture(), self._by_joint(visit.pose)
+            writer.write_sample(commanded, seen.actual, seen.points, with_right(seen.clouds), seen.joints)
             left = self._seconds(plan.after(number))
             # What was foreseen, at the pace so far: a simulator's time is not the wall's.
             left *= (time.monotonic() - began) / max(total - left, 1e-9)
             self.say(
-                f"sample {number} of {len(plan.visits)}: {describe(visit.pose, self.profile)}: {len(capture.points)} "
+                f"sample {number} of {len(plan.visits)}: {describe(visit.pose, self.profile)}: {len(seen.points)} "
                 f"points; about {duration(left)} left"
             )
         for pose in plan.way_back:

@@ -25,9 +25,9 @@ from stretch_sim_cal.recording.pairing import CloudSet, stamp_of
 from stretch_sim_cal.recording.rosbag import RecordingWriter
 from stretch_sim_cal.recording.stations import SCAN, SETTLE, RecordedStation, Scan
 from stretch_sim_cal.recording.topics import DESCRIPTION_TOPIC, TF_TYPE
+from stretch_sim_cal.ros.arm import STALE
 from stretch_sim_cal.ros.base_motion import BaseMotion, Odometer, Speeds
-from stretch_sim_cal.ros.captures import STALE
-from stretch_sim_cal.ros.lidar_clouds import LidarClouds, LiveRobot
+from stretch_sim_cal.ros.listening import LidarClouds, LiveRobot
 from stretch_sim_cal.ros.node_main import NodeContext
 from stretch_sim_cal.ros.permission import SoleUse, ask, check_driver
 from stretch_sim_cal.ros.watchdog import Patience

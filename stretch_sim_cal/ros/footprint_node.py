@@ -14,9 +14,9 @@ from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.points import convex_hull
 from stretch_sim_cal.geometry.shapes import ConvexPolygon, Shape, circumscribed_polygon
 from stretch_sim_cal.robot.profile import profile_called
+from stretch_sim_cal.ros.listening import JointListener
 from stretch_sim_cal.ros.node_main import NodeContext
 from stretch_sim_cal.ros.options import checked_topic
-from stretch_sim_cal.ros.subscription import JointListener
 
 EVERY = 0.1  # s between looks at the joints; the arm moves at most 3 cm meanwhile
 REPEAT = 10  # looks after which an unchanged footprint is sent again: for a Nav2 that was started late

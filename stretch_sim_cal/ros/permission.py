@@ -8,8 +8,8 @@ from typing import Any
 
 from stretch_sim_cal.errors import InputError, Refused
 from stretch_sim_cal.robot.profile import RobotProfile
+from stretch_sim_cal.ros.listening import node_name
 from stretch_sim_cal.ros.node_main import NodeContext
-from stretch_sim_cal.ros.subscription import node_name
 
 MOVING_MODES = ("position", "navigation")
 ANSWER = 10.0  # s of wall time for a status topic that somebody publishes, and for a parameter

@@ -11,14 +11,11 @@ from stretch_sim_cal.collection.drive_plan import DrivePlan
 from stretch_sim_cal.collection.settings import CollectionSettings
 from stretch_sim_cal.robot.model import RobotModel
 from stretch_sim_cal.robot.profile import RobotProfile
-from stretch_sim_cal.ros.arm_motion import ArmMotion, ArmState
-from stretch_sim_cal.ros.captures import Captures
+from stretch_sim_cal.ros.arm import ArmMotion, ArmState, CalibratedPoses, Capture, capture
 from stretch_sim_cal.ros.drive_node import Solve, drive
-from stretch_sim_cal.ros.frame_listener import FrameListener
-from stretch_sim_cal.ros.lidar_clouds import LidarClouds, LiveRobot, lidars_of
+from stretch_sim_cal.ros.listening import FrameListener, JointListener, LidarClouds, LiveRobot, lidars_of
 from stretch_sim_cal.ros.node_main import NodeContext
 from stretch_sim_cal.ros.permission import check_driver
-from stretch_sim_cal.ros.subscription import JointListener
 from stretch_sim_cal.ros.watchdog import Watchdog
 
 
@@ -53,8 +50,10 @@ class RobotContext(NodeContext):
             check_driver(self, state.profile)
         return motion
 
-    def captures(self, state: ArmState, watchdog: Watchdog, settings: CollectionSettings) -> Captures:
-        return Captures(self, state, watchdog, settings)
+    def capture(
+        self, state: ArmState, watchdog: Watchdog, settings: CollectionSettings, poses: CalibratedPoses
+    ) -> Capture:  # fmt: skip
+        return capture(self, state, watchdog, settings, poses)
 
     def drive(self, robot: LiveRobot, directory: Path, solve: Solve) -> tuple[DrivePlan, DrivenResult] | None:
         """Drive the robot until enough is known, and return the plan and the result; None of a dry run."""

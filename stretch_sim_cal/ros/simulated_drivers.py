@@ -27,8 +27,8 @@ from stretch_sim_cal.recording.topics import DESCRIPTION_TOPIC, JOINT_STATES
 from stretch_sim_cal.robot.description import parse_urdf
 from stretch_sim_cal.robot.kinematics import joint_transform, position_of
 from stretch_sim_cal.robot.profile import RobotProfile
+from stretch_sim_cal.ros.listening import type_name
 from stretch_sim_cal.ros.messages import cloud_message, joint_state_message, odometry_message, transforms_message
-from stretch_sim_cal.ros.subscription import type_name
 from stretch_sim_cal.simulation.driving import DrivingBase
 from stretch_sim_cal.simulation.setup import Faults
 

@@ -22,12 +22,11 @@ from stretch_sim_cal.recording.pairing import CloudSet
 from stretch_sim_cal.robot.description import parse_urdf
 from stretch_sim_cal.robot.profile import profile_called
 from stretch_sim_cal.ros.calibration_in_use import CalibrationWatch, placement, xyz
-from stretch_sim_cal.ros.frame_listener import FrameListener
+from stretch_sim_cal.ros.listening import FrameListener, JointListener
 from stretch_sim_cal.ros.messages import cloud_message, marker_array, polygon, zone_markers
 from stretch_sim_cal.ros.node_commands import VISUALIZE, VISUALIZE_BODY_SHAPE, ZONE_OPTIONS
 from stretch_sim_cal.ros.options import Option, declare, follow_changes
 from stretch_sim_cal.ros.robot_context import RobotContext
-from stretch_sim_cal.ros.subscription import JointListener
 from stretch_sim_cal.view import opened
 
 BROADCAST_GRACE = 3.0  # s of wall time in which the broadcaster's frame should have been heard

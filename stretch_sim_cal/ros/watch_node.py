@@ -23,10 +23,8 @@ from stretch_sim_cal.recording.pairing import CloudSet
 from stretch_sim_cal.robot.description import parse_urdf
 from stretch_sim_cal.robot.profile import profile_called
 from stretch_sim_cal.ros.calibration_in_use import usable_calibration
-from stretch_sim_cal.ros.frame_listener import FrameListener
-from stretch_sim_cal.ros.lidar_clouds import described_poses
+from stretch_sim_cal.ros.listening import FrameListener, JointListener, described_poses
 from stretch_sim_cal.ros.robot_context import RobotContext
-from stretch_sim_cal.ros.subscription import JointListener
 from stretch_sim_cal.sensor.sensor import sensors_called
 
 STILL_FOR = 1.0  # s between the first scans and the last: what moved meanwhile is seen

@@ -23,8 +23,8 @@ from stretch_sim_cal.recording.frame_tree import FrameTree
 from stretch_sim_cal.robot.description import parse_urdf
 from stretch_sim_cal.robot.kinematics import link_transform
 from stretch_sim_cal.robot.stretch import nominal_description
+from stretch_sim_cal.ros.arm import calibrated_poses
 from stretch_sim_cal.ros.calibration_in_use import placement
-from stretch_sim_cal.ros.captures import calibrated_poses
 
 DESCRIBED = from_xyz_rpy((0.04, 0.12, 1.5), np.radians([-174.0, -44.0, 42.0]))
 TRUE_LEFT = DESCRIBED @ from_xyz_rpy((0.004, -0.003, 0.005), np.radians([0.8, -0.4, 0.4]))  # 1 deg off

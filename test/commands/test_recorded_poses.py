@@ -10,8 +10,8 @@ from recorded_robot import SECOND, write_description, write_joints, write_scans
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile
 from stretch_sim_cal.calibration.mounts.file import stored_mounts
 from stretch_sim_cal.geometry.transforms import SIDES, error, inverse
-from stretch_sim_cal.recording.joint_states import still_poses
 from stretch_sim_cal.recording.rosbag import Recording, RecordingWriter
+from stretch_sim_cal.recording.stations import still_poses
 from stretch_sim_cal.robot.description import parse_urdf
 from stretch_sim_cal.robot.profile import stretch_profile
 from stretch_sim_cal.simulation.embedded import EmbeddedSimulator

@@ -31,7 +31,7 @@ from stretch_sim_cal.harness.robot_calibration import stages_of
 from stretch_sim_cal.harness.robot_session import Session, default_folder, last_accepted, locked
 from stretch_sim_cal.harness.verdict import load_truth
 from stretch_sim_cal.robot.profile import profile_called
-from stretch_sim_cal.ros import live_checks
+from stretch_sim_cal.ros import live
 
 ROBOT = (
     "--world", "furnished_room", "--sensor", "jt128_sparse", "--seed", "6", "--real-time-factor", "1",
@@ -120,10 +120,8 @@ def test_what_still_holds_is_kept(graph, monkeypatch):
 
 def test_a_robot_that_says_nothing_is_named_with_what_to_do(tmp_path, monkeypatch):
     # Nobody is there to say anything, however long it listens.
-    options = [
-        replace(option, default=2.0) if option.name == "timeout" else option for option in live_checks.LIVE.options
-    ]
-    monkeypatch.setattr(live_checks, "LIVE", replace(live_checks.LIVE, options=options))
+    options = [replace(option, default=2.0) if option.name == "timeout" else option for option in live.LIVE.options]
+    monkeypatch.setattr(live, "LIVE", replace(live.LIVE, options=options))
     with own_domain() as domain:
         ended = Graph(domain, tmp_path).call("stretch_sim_cal", "doctor", "--live")
     assert ended.code == 1

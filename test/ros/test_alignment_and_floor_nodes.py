@@ -18,7 +18,7 @@ from stretch_sim_cal.files import keep_backup
 from stretch_sim_cal.geometry.planes import floor_of_footprint
 from stretch_sim_cal.geometry.transforms import error, from_xyz_rpy, inverse
 from stretch_sim_cal.harness.processes import own_domain
-from stretch_sim_cal.ros.frame_listener import FrameListener
+from stretch_sim_cal.ros.listening import FrameListener
 
 pytestmark = pytest.mark.graph
 

@@ -24,8 +24,8 @@ from stretch_sim_cal.harness.verdict import load_truth
 from stretch_sim_cal.recording.dataset import DatasetWriter, read_dataset
 from stretch_sim_cal.robot.description import load_model
 from stretch_sim_cal.robot.profile import stretch_profile
-from stretch_sim_cal.ros import arm_motion, watchdog
-from stretch_sim_cal.ros.arm_motion import ArmMotion
+from stretch_sim_cal.ros import arm, watchdog
+from stretch_sim_cal.ros.arm import ArmMotion
 
 ROBOT = ("--world", "empty_hall", "--sensor", "jt128_sparse", "--lidar-right-error", "0.01,0,0.01,1,-1,0.5")
 GRID = ("--plan", "demo", "--arm", "0,0.3", "--wrist-yaw", "1.7,3.1", "--frames", "2")
@@ -265,7 +265,7 @@ def test_a_driver_that_dies_ends_it(graph, monkeypatch):
 
 
 def test_what_of_the_action_is_missing_is_named(ros, monkeypatch):
-    monkeypatch.setattr(arm_motion, "ANSWER", 1.0)
+    monkeypatch.setattr(arm, "ANSWER", 1.0)
     motion = ArmMotion(ros.context, SimpleNamespace(profile=stretch_profile()), None, {})
     with pytest.raises(RunFailure, match="no node offers the action /follow_joint_trajectory"):
         motion.wait_for_driver()

@@ -13,8 +13,7 @@ from sensor_msgs.msg import LaserScan, PointCloud2
 from stretch_sim_cal.errors import InputError, RunFailure
 from stretch_sim_cal.recording.clouds import POINT_DTYPE
 from stretch_sim_cal.recording.frame_tree import tree_of_description
-from stretch_sim_cal.ros.frame_listener import FrameListener
-from stretch_sim_cal.ros.lidar_clouds import LidarClouds, LiveRobot, depth_for
+from stretch_sim_cal.ros.listening import FrameListener, LidarClouds, LiveRobot, depth_for
 from stretch_sim_cal.ros.messages import cloud_message, transforms_message
 from stretch_sim_cal.ros.node_commands import CLOUD_OPTIONS
 from stretch_sim_cal.ros.watchdog import Watchdog

@@ -1,7 +1,7 @@
-"""Whether the robot, or a simulator in its place, is ready to be calibrated: the checks of `stretch-sim-cal doctor
---live` and `ros_calibrate_robot`. Every check that fails has a remedy."""
+"""What commands hear of a running robot: a few clouds (`ros_capture_clouds FILE`, `verify`), and whether it is ready to
+be calibrated (`doctor --live`, `ros_calibrate_robot`). Every check that fails has a remedy."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,17 +11,18 @@ from stretch_sim_cal.calibration.mounts.robot import MountedRobot
 from stretch_sim_cal.collection.clearance import Sweep
 from stretch_sim_cal.command import enumerated
 from stretch_sim_cal.errors import InputError, Refused, RunFailure
+from stretch_sim_cal.files import write_atomic
 from stretch_sim_cal.geometry.transforms import SIDES, apply
 from stretch_sim_cal.recording.clouds import scan_from_message
+from stretch_sim_cal.recording.dataset import cloud_name
 from stretch_sim_cal.recording.pairing import CloudSet, stamp_of
 from stretch_sim_cal.recording.topics import sensor_lines
 from stretch_sim_cal.robot.description import parse_urdf
 from stretch_sim_cal.robot.profile import profile_called
-from stretch_sim_cal.ros.arm_motion import ArmMotion, ArmState
-from stretch_sim_cal.ros.frame_listener import FrameListener
-from stretch_sim_cal.ros.lidar_clouds import described_poses
-from stretch_sim_cal.ros.node_commands import BROADCAST, LIVE
-from stretch_sim_cal.ros.node_main import in_node
+from stretch_sim_cal.ros.arm import ArmMotion, ArmState
+from stretch_sim_cal.ros.listening import FrameListener, LiveRobot, depth_for, described_poses, with_right
+from stretch_sim_cal.ros.node_commands import BROADCAST, LIVE, VERIFY
+from stretch_sim_cal.ros.node_main import NodeContext, in_node
 from stretch_sim_cal.ros.permission import check_driver
 from stretch_sim_cal.ros.robot_context import RobotContext
 from stretch_sim_cal.ros.watchdog import Watchdog
@@ -41,6 +42,37 @@ LAUNCHED = {  # of the Stretch
     DRIVER: "ros2 launch stretch_core stretch_driver.launch.py",
     LIDARS: "ros2 launch stretch_core dual_hesai.launch.py filter_type:=sor",
 }
+
+
+def capture(context: RobotContext) -> int:
+    """Collect clouds of all lidars and write them, complete or not at all."""
+    options = context.options
+    sets = context.clouds(options, context.watchdog(options.timeout), depth=depth_for(options.num_samples))
+    taken = [with_right(each.clouds) for each in sets.take(options.num_samples, "capturing")]
+    clouds = {name: np.concatenate([each[name] for each in taken]) for name in taken[0]}
+    arrays = {cloud_name(name): cloud for name, cloud in clouds.items()}
+    write_atomic(context.arguments.file, lambda stream: np.savez_compressed(stream, **arrays))
+    counts = " and ".join(f"{len(cloud)} {name}" for name, cloud in clouds.items())
+    context.log.info(f"{len(taken)} sets of clouds, {counts} returns, in {context.arguments.file}")
+    return 0
+
+
+def live_clouds(
+    count: int, given: Mapping[str, object]
+) -> tuple[list[dict[str, np.ndarray]], np.ndarray, np.ndarray, str | None]:
+    """Return `count` sets of clouds of all lidars by name, base_from_left and the nominal footprint_from_base (4, 4),
+    and /robot_description if it is heard; `given` are values of `VERIFY`'s options, by name. Raises `RunFailure` if a
+    topic stays silent, `InputError` if frames are missing or ROS 2 is not there."""
+
+    def listen(node: NodeContext):
+        context = RobotContext.of(node)
+        robot, options = LiveRobot(context), context.options
+        base_and_left = (options.base_link_frame, options.left_lidar_frame)
+        (base_from_left,) = robot.frames.wait_for(base_and_left, watchdog=robot.watchdog)
+        return list(robot.clouds("verifying")), base_from_left, robot.footprint_from_base, robot.description
+
+    given = {"num_samples": count, **given}
+    return in_node(VERIFY, listen, [f"--{name}={value}" for name, value in given.items() if value is not None])
 
 
 @dataclass(frozen=True)

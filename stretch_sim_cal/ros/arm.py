@@ -1,21 +1,30 @@
-"""The arm's joints, and moving them through the driver's action /follow_joint_trajectory, one joint at a time, with a
-stop that is confirmed."""
+"""The arm: its joints, moving them one at a time through the driver's action with a stop that is confirmed, and
+captures of its poses, placed by the calibration."""
 
 import bisect
 import contextlib
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
+from stretch_sim_cal.calibration.calibration_file import CalibrationFile, calibrated_frame, default_path
+from stretch_sim_cal.calibration.observations import Observations, load_beside
+from stretch_sim_cal.collection.clearance import cropped
 from stretch_sim_cal.collection.plan import Pose, describe
-from stretch_sim_cal.errors import Refused, RunFailure
-from stretch_sim_cal.recording.joint_states import still_within
-from stretch_sim_cal.recording.pairing import stamp_of
+from stretch_sim_cal.collection.settings import CollectionSettings
+from stretch_sim_cal.errors import InputError, Refused, RunFailure
+from stretch_sim_cal.geometry.transforms import apply
+from stretch_sim_cal.recording.pairing import CloudSet, stamp_of
+from stretch_sim_cal.recording.stations import still_within
+from stretch_sim_cal.recording.topics import JOINT_STATES
 from stretch_sim_cal.robot.model import RobotModel
 from stretch_sim_cal.robot.profile import RobotProfile
+from stretch_sim_cal.ros.listening import FrameListener, JointListener, depth_for
 from stretch_sim_cal.ros.permission import SoleUse
-from stretch_sim_cal.ros.subscription import JointListener
 from stretch_sim_cal.ros.watchdog import Patience
 
 ARRIVED_WITHIN = (0.005, 0.03)  # of its target: a joint that moves in m, and any other (rad)
@@ -23,6 +32,7 @@ PATIENCE = 5.0  # s beyond what a move needs at its speed, before the joint coun
 # s of wall time: for an answer of the driver, and for its confirmation of a stop.
 ANSWER, STOPPING = 30.0, 3.0
 REMEMBERED = 500  # messages, for clouds that were scanned a little earlier: 10 s at the robot's 50 Hz
+STALE = 30  # sets of clouds in succession, scanned before the arm stood still, that are no mere latency any more
 
 
 class ArmState(JointListener):
@@ -207,3 +217,106 @@ class ArmMotion:
         while not condition() and time.monotonic() < deadline:
             self._context.executor.spin_once(timeout_sec=0.05)
         return condition()
+
+
+@dataclass(frozen=True)
+class CalibratedPoses:
+    """Poses (4, 4) of base_link and of the lidars, by name, in the calibrated footprint; and the observations of the
+    alignment, with the lidars' intrinsics."""
+
+    footprint_from_base: np.ndarray
+    footprint_from_lidar: Mapping[str, np.ndarray]
+    observations: Observations | None = None
+
+    def points(self, name: str, cloud: np.ndarray) -> np.ndarray:
+        """Return a lidar's returns (N, 3 or 5) as points (N, 3) in the calibrated footprint, corrected by its
+        intrinsics as far as these are known."""
+        own = cloud[:, :3] if self.observations is None else self.observations.corrected(name, cloud)
+        return apply(self.footprint_from_lidar[name], own)
+
+
+@dataclass(frozen=True)
+class Capture:
+    """The same returns, float32, as `points` (N, 3) in the calibrated footprint, the left lidar's first, and as
+    `clouds` (N, 3 or 5) by lidar, with ring and intensity, in its own frame. `actual` are the arm's joints at that
+    time, `joints` all of the description's."""
+
+    points: np.ndarray
+    clouds: dict[str, np.ndarray]
+    actual: dict[str, float]
+    joints: dict[str, float]
+
+
+def captured(
+    seen: Mapping[str, Sequence[np.ndarray]], poses: CalibratedPoses, settings: CollectionSettings,
+    arm: dict[str, float], joints: dict[str, float],
+) -> Capture:  # fmt: skip
+    """Return the capture of what lidars saw by name (returns (N, 3 or 5) of each scan in the lidar's frame)."""
+    kept = {
+        name: cropped(np.concatenate(own), poses.footprint_from_lidar[name], settings) for name, own in seen.items()
+    }
+    points = np.concatenate([poses.points(name, cloud) for name, cloud in kept.items()])
+    return Capture(points, kept, arm, joints)
+
+
+def capture(
+    context: Any, state: ArmState, watchdog: Any, settings: CollectionSettings, poses: CalibratedPoses
+) -> Capture:  # fmt: skip
+    """Wait until the arm stands still, and capture; the lidars are listened to only meanwhile, since clouds are
+    expensive to send and to simulate. Raises `RunFailure` (watchdog) if no clouds come."""
+
+    def settled_at() -> int:
+        return state.still_since + round(settings.settle_time * 1e9)
+
+    if state.profile.planned:
+        context.spin_until(lambda: state.stamp >= settled_at(), watchdog=watchdog)
+    sets: list[CloudSet] = []
+    clouds = context.clouds(context.options, watchdog, depth_for(settings.frames), sets.append)
+    # The first sets that were scanned after the arm had settled, with the joints' positions at each.
+    used: list[tuple[CloudSet, dict[str, float]]] = []
+    settled, stale = settled_at(), 0
+    try:
+        while len(used) < settings.frames:
+            context.spin_once(timeout=0.05)
+            watchdog.tick()
+            if settled_at() != settled:  # it moved after all: what was scanned meanwhile is not of one pose
+                settled = settled_at()
+                used.clear()
+            fresh = [each for each in sets if each.stamp >= settled]
+            stale = 0 if fresh else stale + len(sets)
+            if stale > STALE:
+                raise RunFailure(
+                    f"the clouds' stamps are {1e-9 * (state.stamp - sets[-1].stamp):.1f} s behind those of "
+                    f"{JOINT_STATES}: scans cannot be matched with arm poses; synchronise the lidars' clocks with the "
+                    "robot's"
+                )
+            sets.clear()
+            used += [(each, dict(state.positions)) for each in fresh]
+    finally:
+        clouds.close()
+    seen = {name: [each.clouds[name] for each, _ in used] for name in clouds.topics}
+    joints = {name: float(np.mean([positions[name] for _, positions in used])) for name in used[0][1]}
+    return captured(seen, poses, settings, state.arm, joints)
+
+
+def calibrated_poses(
+    options: Any, frames: FrameListener, watchdog: Any, further: Iterable[str] = ()
+) -> CalibratedPoses:
+    """Return the calibration that is in TF, of `further` lidars too, with the left lidar's extrinsics if it has any.
+    Raises `Refused` if nobody broadcasts a calibration."""
+    base, left = options.base_link_frame, options.left_lidar_frame
+    frames.wait_for((base, left), watchdog=watchdog)
+    calibrated = {"right": options.right_calibrated_frame} | {name: calibrated_frame(name) for name in further}
+    try:
+        footprint_from_base, base_from_left, *others = frames.wait_for(
+            (options.floor_frame, base), (base, left), *((left, frame) for frame in calibrated.values()),
+            watchdog=watchdog,
+        )  # fmt: skip
+    except InputError as error:
+        raise Refused(f"the calibration is not in TF ({error}); run ros_broadcast_calibration in parallel") from error
+    if frames.tree.known(options.left_calibrated_frame):  # broadcast together with the frames above
+        base_from_left = frames.lookup(base, options.left_calibrated_frame)
+    to_left = {"left": np.eye(4)} | dict(zip(calibrated, others, strict=True))
+    placed = {name: footprint_from_base @ base_from_left @ pose for name, pose in to_left.items()}
+    file = CalibrationFile.load_or_empty(getattr(options, "calibration_file", "") or default_path())
+    return CalibratedPoses(footprint_from_base, placed, load_beside(file))
