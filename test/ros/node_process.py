@@ -41,6 +41,14 @@ def slowly():
     return mock.patch.object(simulated_robot, "BOUND_MOVING", 1.0)
 
 
+def alone():
+    """A context in which nobody asks whether another calibration moves the robot: until it would have been discovered
+    takes seconds."""
+    from stretch_sim_cal.ros.permission import SoleUse
+
+    return mock.patch.object(SoleUse, "refuse_second", lambda use: None)
+
+
 @dataclass
 class Ended:
     """How a node ended."""

@@ -4,12 +4,13 @@ import contextlib
 import json
 import signal
 from types import SimpleNamespace
+from unittest import mock
 
 import numpy as np
 import pytest
 from control_msgs.action import FollowJointTrajectory
 from fake_drivers import calibrated_frames, publish_frames
-from node_process import SILENCE, SIMULATED_TIME, Graph, end_of, obstacle, slowly, stop, wait_for_line
+from node_process import SILENCE, SIMULATED_TIME, Graph, alone, obstacle, slowly, stop
 from rclpy.action import ActionClient
 from rclpy.action.client import ClientGoalHandle
 from robot_client import robot_client
@@ -21,11 +22,12 @@ from stretch_sim_cal.collection.clearance import Sweep
 from stretch_sim_cal.errors import RunFailure
 from stretch_sim_cal.harness.processes import own_domain
 from stretch_sim_cal.harness.verdict import load_truth
-from stretch_sim_cal.recording.dataset import DatasetWriter, read_dataset
+from stretch_sim_cal.recording.dataset import read_dataset
 from stretch_sim_cal.robot.description import load_model
 from stretch_sim_cal.robot.profile import stretch_profile
 from stretch_sim_cal.ros import arm, watchdog
 from stretch_sim_cal.ros.arm import ArmMotion
+from stretch_sim_cal.ros.listening import FrameListener
 
 ROBOT = ("--world", "empty_hall", "--sensor", "jt128_sparse", "--lidar-right-error", "0.01,0,0.01,1,-1,0.5")
 GRID = ("--plan", "demo", "--arm", "0,0.3", "--wrist-yaw", "1.7,3.1", "--frames", "2")
@@ -44,23 +46,15 @@ class Cell:
         """Say what ros_broadcast_calibration would of a perfect calibration."""
         publish_frames(self.client.node, calibrated_frames(self.truth))
 
-    def collect(self, name, *arguments, **how):
+    def collect(self, name, *arguments, only_one=True, **how):
         """Run a collection into the folder of that name."""
         arguments = ("--speed-factor", "10", *arguments, *GRID, *SIMULATED_TIME)
-        return self.graph.call("ros_collect_body_shape_data", name, *arguments, **how)
+        with alone() if only_one else contextlib.nullcontext():
+            return self.graph.call("ros_collect_body_shape_data", name, *arguments, **how)
 
-    @contextlib.contextmanager
-    def collecting(self, name, *arguments):
-        """Run a collection as a process, from its first sample, at the pose in which the arm is, on: the next move
-        takes half a minute, so that what is done to the process happens on its way, on any machine."""
+    def move_to_first(self):
+        """Move the arm to the first pose of a collection, whose first sample then needs no move."""
         self.client.result(self.client.send(list(FIRST), list(FIRST.values())))
-        with slowly():
-            process = self.graph.start("ros_collect_body_shape_data", name, *SLOW, *arguments, *GRID, *SIMULATED_TIME)
-            try:
-                wait_for_line(process, "sample 1 of 4")
-                yield process
-            finally:
-                stop(process)
 
     @contextlib.contextmanager
     def runstop(self):
@@ -106,6 +100,23 @@ def faulty(graph, *arguments, **how):
     return cell_in(graph.domain, graph.folder, *arguments, **how)
 
 
+@pytest.fixture
+def on_its_way(monkeypatch):
+    """A function that lets something happen once, when the arm has begun to move."""
+
+    def do(action):
+        get_result, left = ClientGoalHandle.get_result_async, [action]
+
+        def begun(handle):
+            if left:
+                left.pop()()
+            return get_result(handle)
+
+        monkeypatch.setattr(ClientGoalHandle, "get_result_async", begun)
+
+    return do
+
+
 def surface_distances(dataset, sample, points):
     """Return how far (m) points in base_footprint are from the surfaces of the robot's model, to about 2 cm."""
     profile = stretch_profile()
@@ -137,10 +148,12 @@ def test_a_collection_is_whole_and_says_what_was_seen_where(cell):
 
 def test_an_interrupted_collection_stops_the_arm_and_continues_later(cell, monkeypatch):
     folder = cell.folder("interrupted")
-    with cell.collecting(folder.name) as process:
+    cell.move_to_first()
+    first = ("ros_collect_body_shape_data", folder.name, *SLOW, *GRID, *SIMULATED_TIME)
+    with slowly(), cell.graph.running(*first, ready="sample 1 of 4") as process:
         # As if the first one had begun only after the second one asked whether the arm is free.
         monkeypatch.setattr(ArmMotion, "wait_for_driver", lambda _: None)
-        second = cell.collect("second", "--yes", "--ignore-obstacles")
+        second = cell.collect("second", "--yes", "--ignore-obstacles", only_one=False)
         second.assert_failed(2, "arm; wait for it, or end it")
         assert process.poll() is None and not cell.folder("second").exists()
         assert stop(process, signal.SIGINT) == 130
@@ -204,18 +217,22 @@ def test_a_robot_that_may_not_move_is_not_moved(cell):
         cell.client.set_mode("position")
 
 
-def test_a_runstop_on_the_way_ends_the_collection(cell):
-    with cell.collecting("runstop") as process, cell.runstop():
-        ended = end_of(process)
+def test_a_runstop_on_the_way_ends_the_collection(cell, on_its_way):
+    cell.move_to_first()
+    with contextlib.ExitStack() as stack, slowly():
+        on_its_way(lambda: stack.enter_context(cell.runstop()))
+        ended = cell.collect("runstop", *SLOW)
         cell.assert_at_rest()
-    assert ended.code in (1, 3) and "runstop" in ended.err
+    ended.assert_failed(3, "runstop")
 
 
-def test_the_arm_stops_for_somebody_who_comes_near(cell):
-    with cell.collecting("visited", "--watch-room") as process:
-        with obstacle(cell.graph.simulation, [0.3, 0.4, 1.7], [0.9, -0.6, 0.85]):
-            ended = end_of(process)
-            cell.assert_at_rest()
+def test_the_arm_stops_for_somebody_who_comes_near(cell, on_its_way):
+    cell.move_to_first()
+    visitor = obstacle(cell.graph.simulation, [0.3, 0.4, 1.7], [0.9, -0.6, 0.85])
+    with contextlib.ExitStack() as stack, slowly():
+        on_its_way(lambda: stack.enter_context(visitor))
+        ended = cell.collect("visited", *SLOW, "--watch-room")
+        cell.assert_at_rest()
     ended.assert_failed(1, "the arm was stopped: something approached, at x 0.")
     assert len(read_dataset(cell.folder("visited")).samples) == 1
 
@@ -229,7 +246,8 @@ def test_poses_and_the_arms_way_are_checked_before_anything_moves(cell):
 
 def test_calibration_homing_and_arrival_are_asked_for(graph):
     with faulty(graph, "--fault", "not_homed,stuck:arm_joint") as (cell, _):
-        cell.collect("data", "--yes").assert_failed(1, "run ros_broadcast_calibration")
+        with mock.patch.object(FrameListener, "GRACE", 2.0):
+            cell.collect("data", "--yes").assert_failed(1, "run ros_broadcast_calibration")
         cell.broadcast()
         cell.collect("data", "--yes").assert_failed(1, "not been homed")
         cell.client.call(Trigger, "/home_the_robot")
@@ -247,17 +265,12 @@ def as_a_process(graph, *arguments):
     return graph.running("stretch_simulator", *arguments, "--truth", truth, ready="simulator ready")
 
 
-def test_a_driver_that_dies_ends_it(graph, monkeypatch):
+def test_a_driver_that_dies_ends_it(graph, monkeypatch, on_its_way):
     monkeypatch.setattr(watchdog, "STANDSTILL", 1.0)
-    write_sample = DatasetWriter.write_sample
     with faulty(graph, "--real-time-factor", "1", simulator=as_a_process) as (cell, simulator):
-
-        def last_sample(writer, *given):
-            write_sample(writer, *given)
-            simulator.kill()
-
-        monkeypatch.setattr(DatasetWriter, "write_sample", last_sample)
         cell.broadcast()
+        cell.move_to_first()
+        on_its_way(simulator.kill)
         ended = cell.collect("data", "--yes", "--timeout", str(SILENCE))
         ended.assert_failed(3, "no messages on /joint_states")
         assert "the driver did not confirm that the arm stopped" in ended.err

@@ -8,7 +8,7 @@ from unittest import mock
 
 import numpy as np
 import pytest
-from node_process import PATIENCE, SIMULATED_TIME, node_in, obstacle
+from node_process import PATIENCE, SIMULATED_TIME, alone, node_in, obstacle
 from rclpy.node import Node
 from robot_client import simulated_robot
 
@@ -52,11 +52,12 @@ class Robot:
 
         self.simulation.driving.command = recorded
 
-    def calibrate(self, name, *arguments, **how):
+    def calibrate(self, name, *arguments, only_one=True, **how):
         """Run the node in this process with the folder of that name; `commands` are those of this run."""
         self.commands.clear()
         arguments = (*self.own, *SHORT, *arguments, *SIMULATED_TIME)
-        return self.graph.call("ros_calibrate_by_driving", name, *arguments, **how)
+        with alone() if only_one else contextlib.nullcontext():
+            return self.graph.call("ros_calibrate_by_driving", name, *arguments, **how)
 
     def folder(self, name):
         return self.graph.folder / name
@@ -174,9 +175,10 @@ def test_a_robot_that_another_calibration_drives_is_left_alone(amr, monkeypatch)
     before, looks = amr.place(), iter([lambda _: None, SoleUse.refuse_second])
     with node_in(amr.graph.domain, DRIVE.node_name) as (node, _):
         with SoleUse(SimpleNamespace(node=node, discovers=lambda _: False), "base", "/cmd_vel").held():
-            amr.calibrate("second", "--yes").assert_failed(2, "another calibration is moving the base")
-            monkeypatch.setattr(SoleUse, "refuse_second", lambda use: next(looks)(use))
-            amr.calibrate("late", "--yes").assert_failed(2, "another calibration is moving the base")
+            for name in ("second", "late"):
+                ended = amr.calibrate(name, "--yes", only_one=False)
+                ended.assert_failed(2, "another calibration is moving the base")
+                monkeypatch.setattr(SoleUse, "refuse_second", lambda use: next(looks)(use))
     np.testing.assert_array_equal(amr.place(), before)
     assert not amr.commands and not amr.folder("second").exists()
 

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 from fake_drivers import calibrated_frames, publish_frames
-from node_process import SIMULATED_TIME
+from node_process import SIMULATED_TIME, alone
 from robot_client import simulated_robot
 
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile
@@ -15,6 +15,7 @@ from stretch_sim_cal.geometry.planes import footprint_from_base
 from stretch_sim_cal.geometry.transforms import error, inverse
 from stretch_sim_cal.harness.verdict import load_truth
 from stretch_sim_cal.ros import calibration_nodes
+from stretch_sim_cal.ros.listening import FrameListener
 
 ROBOT = (
     "--world", "empty_hall", "--sensor", "jt128_sparse",
@@ -30,7 +31,8 @@ def robot(tmp_path_factory):
         yield robot
 
 
-def test_nothing_moves_before_the_calibration_is_in_tf(robot):
+def test_nothing_moves_before_the_calibration_is_in_tf(robot, monkeypatch):
+    monkeypatch.setattr(FrameListener, "GRACE", 2.0)
     graph, _ = robot
     ended = graph.call("ros_calibrate_lidar_mounts", str(graph.folder / "early"), *QUICK, *SIMULATED_TIME)
     ended.assert_failed(1, "ros_broadcast_calibration")
@@ -41,10 +43,9 @@ def calibrate(robot, frames, *arguments):
     """Run the node into the folder `poses`, with frames in TF as the broadcaster would have them."""
     graph, client = robot
     publisher, out = publish_frames(client.node, frames), str(graph.folder / "cal.yaml")
-    ended = graph.call(
-        "ros_calibrate_lidar_mounts", str(graph.folder / "poses"), *QUICK, *arguments, "--calibration-file", out,
-        "--json", *SIMULATED_TIME, code=0,
-    )  # fmt: skip
+    arguments = (*QUICK, *arguments, "--calibration-file", out, "--json", *SIMULATED_TIME)
+    with alone():
+        ended = graph.call("ros_calibrate_lidar_mounts", str(graph.folder / "poses"), *arguments, code=0)
     client.node.destroy_publisher(publisher)
     return ended, CalibrationFile.load(out)
 
