@@ -1,14 +1,5 @@
-"""Whether the room is clear around everything that the arm is going to sweep over, before and while it moves; and the
-part of a scan around the robot.
-
-Before (`Sweep`): points near the robot as it stands are taken to be the robot, or something attached to it. Any other
-point that comes closer than the clearance to the robot's model on its planned paths is an obstacle. Obstacles that the
-lidars do not see (behind the robot, below a table top) are not found.
-
-While it moves (`RoomWatch`): the base stands still, so each lidar keeps, for every direction, the nearest range that it
-measured before the arm moved. A return well in front of that is from a new object; returns near the robot's model, at
-its present joints, are the robot's. An intruder from a region that no lidar saw before is not detected: this is no
-safety function, and does not replace the hand at the run-stop."""
+"""Whether the room is clear around everything that the arm is going to sweep over, before (`Sweep`) and while it moves
+(`RoomWatch`); and the part of a scan around the robot."""
 
 import itertools
 from collections.abc import Mapping, Sequence
@@ -83,8 +74,9 @@ class Sweep:
     def obstacle(
         self, points: np.ndarray, tour: list[Pose], joints: Mapping[str, float], clearance: float
     ) -> Obstacle | None:
-        """Return which of `points` (N, 3), seen with the arm at the tour's first pose, are in the way of the tour;
-        `joints` has the others."""
+        """Return which of `points` (N, 3), seen with the arm at the tour's first pose, come closer than `clearance` (m)
+        to the model on the tour; `joints` has the others. Points near the robot as it stands are taken to be on it.
+        What the lidars do not see (behind the robot, below a table top) is not found."""
 
         def joints_in(pose: Pose) -> dict[str, float]:
             return dict(joints) | dict(zip(self._profile.commands.values(), pose, strict=False))
@@ -125,8 +117,10 @@ def _one_per_cell(points: np.ndarray, cell: float) -> np.ndarray:
 
 
 class RoomWatch:
-    """Learns the room before the arm moves, then looks for newcomers. Clouds (N, 3 or 5), each in its lidar's frame,
-    and `footprint_from_lidar` (4, 4) are by lidar, of any number of them."""
+    """Learns the nearest range of each lidar in every direction before the arm moves, then looks for returns well in
+    front of it that are not near the robot's model. An intruder from a region that no lidar saw before is not detected:
+    this is no safety function, and does not replace the hand at the run-stop. Clouds (N, 3 or 5), each in its lidar's
+    frame, and `footprint_from_lidar` (4, 4) are by lidar."""
 
     def __init__(self, model: RobotModel, footprint_from_lidar: Mapping[str, np.ndarray], profile: RobotProfile):
         self._sweep = Sweep(model, profile)

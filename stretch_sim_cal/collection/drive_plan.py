@@ -1,8 +1,5 @@
-"""A short drive for calibration, turns in place and straight ways, within the space that the lidars see free, and when
-it ends. Lengths in m, angles in rad; points and ways are in base_footprint where the robot stands at the beginning. The
-robot is a disc about the axis it turns about. Obstacles that no lidar sees (below `FLOOR_WITHIN`, occluded, beside the
-robot below a lidar's horizon) are not detected: this is not a safety function, and does not replace the hand at the
-run-stop."""
+"""A short drive for calibration within the space that the lidars see free, and when it ends. Obstacles that no lidar
+sees are not detected: this is not a safety function, and does not replace the hand at the run-stop."""
 
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -97,7 +94,6 @@ class DrivePlan:
 
     @property
     def only_turns(self) -> bool:
-        """Whether no straight way is among the motions."""
         return not any(stop.target[:2].any() for stop in self.stops)
 
     def moving_time(self, speed: float, turn_speed: float) -> float:
@@ -111,10 +107,11 @@ def plan_drive(
     body: DrivingBody, points: np.ndarray, strafes: bool, turn_step: float = np.pi / 3, distance: float = 0.8,
     clearance: float = 0.3,
 ) -> DrivePlan:  # fmt: skip
-    """Return the drive that the points (N, 3) of a few scans leave room for, `clearance` (m) from any obstacle: a full
-    turn and back with a stop every `turn_step` (rad), and in the direction, among those of its stops, that has most
-    room straight ahead and back, `distance` (m) at most, behind and back, and to both sides for a base that `strafes`.
-    Raises `Refused` if there is no room to turn."""
+    """Return the drive that the points (N, 3) of a few scans, in base_footprint where the robot stands, leave room for,
+    `clearance` (m) from any obstacle, with the robot as a disc about the axis that it turns about: a full turn and back
+    with a stop every `turn_step` (rad), and in the direction, among those of its stops, that has most room straight
+    ahead and back, `distance` (m) at most, behind and back, and to both sides for a base that `strafes`. Raises
+    `Refused` if there is no room to turn."""
     reach = body.radius + clearance
     obstacle = body.in_way(points, np.zeros(2), clearance)
     if obstacle is not None:
@@ -217,7 +214,6 @@ class Course:
         self._bounds = np.array([goal.max_std_translation, goal.max_std_translation, goal.max_std_yaw])
 
     def expected(self) -> Ending:
-        """Return how the drive ends if it goes as expected."""
         return self.follow(lambda _stop, _added: None)
 
     def follow(

@@ -1,12 +1,5 @@
-"""Which arm poses a collection visits, in which order and on which paths, so that nothing touches anything.
-
-Free of ROS. A pose holds the values (m, rad) of the planned joints of the robot's profile, the joints of a dataset; of
-the Stretch (lift, arm, wrist_yaw, wrist_pitch, wrist_roll). The robot moves one joint at a time: its path then does not
-depend on the ratio of its joints' speeds, and is the one that was checked.
-
-The grid's free poses are the nodes of a graph, moves of one joint between neighbours its edges. Poses that are not
-free, or that no free path leads to, are skipped and listed. The tour goes from pose to the nearest one not yet visited.
-"""
+"""Which arm poses a collection visits, in which order and on which paths, so that nothing touches anything. One joint
+moves at a time: the path then does not depend on the ratio of the joints' speeds, and is the one that was checked."""
 
 import functools
 import itertools
@@ -25,7 +18,7 @@ from stretch_sim_cal.robot.kinematics import link_transform
 from stretch_sim_cal.robot.model import RobotModel
 from stretch_sim_cal.robot.profile import RobotProfile
 
-Pose = tuple[float, ...]
+Pose = tuple[float, ...]  # values (m, rad) of the planned joints of the robot's profile, the joints of a dataset
 # Returns of each pose whether nothing is nearer than some margin: many at once cost little more than one.
 Free = Callable[[Sequence[Pose]], Sequence[bool] | np.ndarray]
 ENTRIES = 24  # into the grid, that are tried from the robot's pose, nearest first
@@ -80,11 +73,12 @@ def plan_collection(
     start: Pose, grids: Sequence[Sequence[float]], speeds: Sequence[float], free: Free, explain: Callable[[Pose], str],
     margin: float, outright: Free, profile: RobotProfile, done: Callable[[Pose], bool] = lambda pose: False,
 ) -> Plan:  # fmt: skip
-    """Return the tour over a grid (values per joint) from the robot's present pose. `free` returns whether no parts are
-    nearer than `margin` (m) to each other in poses, `explain` which parts are in one, `done` whether a pose is captured
-    already, `outright` whether no parts touch: a robot that stands with parts nearer than the
-    margin (stowed, say) may leave that pose without it. Raises `Refused` if the present pose touches, or no pose of the
-    grid can be reached from it."""
+    """Return the tour over a grid (values per joint) from the robot's present pose, from pose to the nearest one not
+    yet visited. The grid's free poses are the nodes of a graph, moves of one joint between neighbours its edges; poses
+    that are not free, or that no free path leads to, are skipped. `free` returns whether no parts are nearer than
+    `margin` (m) to each other in poses, `explain` which parts are in one, `done` whether a pose is captured already,
+    `outright` whether no parts touch: a robot that stands with parts nearer than the margin (stowed, say) may leave
+    that pose without it. Raises `Refused` if the present pose touches, or no pose can be reached from it."""
     cramped = not all(free([start]))
     if cramped and not all(outright([start])):
         raise Refused(

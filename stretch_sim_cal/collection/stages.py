@@ -122,7 +122,6 @@ def by_mounts(result: Any, robot: MountedRobot, settings: Any, file: Calibration
 def solve_drive(
     source: Source, lidars: Lidars, stations: Iterable[Any], accept: tuple[float, float] | None
 ) -> DrivenResult:  # fmt: skip
-    """Return the result of a drive over `stations`."""
     base = source.profile.base
     settings = DrivingSettings() if base is None else DrivingSettings(track_width=base.track_width)
     return pipeline.driven(DrivenArray(lidars, source.footprint_from_base, settings, source.body, accept), stations)

@@ -1,6 +1,5 @@
-"""The byte layout of `sensor_msgs/PointCloud2`: from messages of any layout to arrays, and back to the driver's own.
-Knows no ROS: a message is anything with the attributes of `sensor_msgs/PointCloud2`, so one of rclpy serves as well as
-one that `rosbags` read from a recording."""
+"""The byte layout of `sensor_msgs/PointCloud2`: from messages of any layout to arrays, and back to the driver's own. A
+message is anything with its attributes, of rclpy or read from a recording by `rosbags`."""
 
 import array
 import sys

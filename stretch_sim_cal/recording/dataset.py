@@ -86,7 +86,6 @@ def _check_entry(path: Path, index: int, entry, names: Sequence[str]) -> None:
 
 
 def _numbers(values, where: str, names: Sequence[str] | None = None) -> dict[str, float]:
-    """Return the finite values of the joints `names`, by default of all."""
     if not isinstance(values, Mapping):
         raise InputError(f"{where}: is not a mapping of joint values")
     if missing := [joint for joint in names or () if joint not in values]:
@@ -117,7 +116,6 @@ class Sample:
 
     @property
     def name(self) -> str:
-        """How messages name this sample."""
         return f"sample {self.id} ({self.file.name})"
 
     def cloud(self, lidar: str) -> np.ndarray | None:

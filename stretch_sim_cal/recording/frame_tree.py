@@ -1,6 +1,5 @@
-"""The tree of frames of /tf, /tf_static or a description, and checks of the frame of a cloud. The latest transform of
-each frame is kept and no history: every chain the calibration asks for is rigid (both lidars sit on the head, which is
-fixed to the base), so there is nothing to interpolate in time."""
+"""The tree of frames of /tf, /tf_static or a description, and checks of the frame of a cloud. There is no history:
+every chain that the calibration asks for is rigid, so there is nothing to interpolate in time."""
 
 import difflib
 import math
@@ -63,7 +62,6 @@ class FrameTree:
 
     @property
     def frames(self) -> set[str]:
-        """The names of all frames."""
         return set(self._edges) | {parent for parent, _ in self._edges.values()}
 
     def parent(self, frame: str) -> str | None:

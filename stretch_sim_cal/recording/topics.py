@@ -45,7 +45,6 @@ def recorded_tree(
 
 
 def recorded_description(recording: "Recording") -> str | None:
-    """Return the text of the first /robot_description, None if there is none."""
     if recording.topics.get(DESCRIPTION_TOPIC) != "std_msgs/msg/String":
         return None
     return next((message.data for _, message in recording.messages([DESCRIPTION_TOPIC])), None)

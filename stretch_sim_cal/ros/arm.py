@@ -187,7 +187,6 @@ class ArmMotion:
         return self._spin_until(lambda: canceled.done() and ended.done(), deadline)
 
     def _goal(self, target: Pose, moving: Sequence[str], needed: float) -> Any:
-        """Return the goal for the joints that are `moving`, which need so long (s)."""
         from builtin_interfaces.msg import Duration
         from trajectory_msgs.msg import JointTrajectory, JointTrajectoryPoint
 

@@ -215,7 +215,6 @@ class BaseMotion:
         return self._context.node.get_clock().now().nanoseconds
 
     def _command(self, twist: np.ndarray) -> None:
-        """Command a twist, and let callbacks run until the next one is due."""
         self._publish(twist)
         self._let_pass(self._context.spin_once)
         self._watchdog.tick()

@@ -1,7 +1,5 @@
-"""The nodes that calibrate the lidars: `ros_align_dual_lidar`, `ros_find_floor_calibration`,
-`ros_calibrate_lidar_mounts [DIR]` and `ros_calibrate_by_driving [DIR]`. Each collects, solves, and ends with the result
-in words or JSON and the files written, or with every reason why not. Beside the calibration file, calibrated joints are
-recorded in the robot's own stretch_calibration_values.yaml, from which its description is made."""
+"""The nodes that calibrate the lidars. Each collects, solves, and writes the calibration file, and calibrated joints to
+the robot's own stretch_calibration_values.yaml, from which its description is made, or says every reason why not."""
 
 import argparse
 import contextlib
@@ -56,7 +54,6 @@ class _Files:
 
     @property
     def file(self) -> CalibrationFile:
-        """What the calibration file holds now."""
         return CalibrationFile.load_or_empty(self.path)
 
     def _values_path(self) -> Path | None:
@@ -127,7 +124,6 @@ class _Files:
 
 
 def align(context: RobotContext) -> int:
-    """Collect sets of clouds, align them, and write the result if the data supports it."""
     options, files = context.options, _Files(context)
     CalibrationFile.load_or_empty(files.path)  # one that cannot be updated shows now, not after the last sample
     name = either(options, "method", "fit_method") or methods.DEFAULT_ALIGNMENT_METHOD
@@ -225,7 +221,6 @@ def _floor_method(context: RobotContext) -> str:
 
 
 def calibrate_mounts(context: RobotContext) -> int:
-    """Collect the poses that are not in the folder yet, solve, and write what the data supports."""
     options, arguments, files = context.options, context.arguments, _Files(context)
     if options.rollback:
         return files.roll_back()
@@ -253,7 +248,6 @@ def calibrate_mounts(context: RobotContext) -> int:
 
 
 def calibrate_by_driving(context: RobotContext) -> int:
-    """Drive, record it, solve, and write what the data supports."""
     options, arguments, files = context.options, context.arguments, _Files(context)
     profile = profile_called(options.robot)
     if options.rollback:

@@ -125,8 +125,6 @@ def _plan(model: RobotModel, settings: CollectionSettings, state: ArmState, writ
 
 @dataclass(frozen=True)
 class _Collection:
-    """A plan for a robot, and `say`, which prints."""
-
     model: RobotModel
     settings: CollectionSettings
     profile: RobotProfile

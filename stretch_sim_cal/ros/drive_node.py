@@ -1,6 +1,5 @@
-"""The drive of `ros_calibrate_by_driving [DIR]`: turns and straight ways with stops, and the clouds of each stop as a
-recording that `stretch-sim-cal calibrate DIR --drive` reads, too. Checks, plan, question, then stop by stop drive,
-stand and scan, until enough is known. While the robot moves every scan is searched for obstacles."""
+"""The drive of `ros_calibrate_by_driving [DIR]`: turns and straight ways with stops, recorded for `stretch-sim-cal
+calibrate DIR --drive`. While the robot moves every scan is searched for obstacles."""
 
 import contextlib
 import functools
@@ -49,7 +48,6 @@ def planned(options: Any, robot: LiveRobot, points: np.ndarray) -> tuple[Driving
 
 
 def course_of(options: Any, robot: LiveRobot, plan: DrivePlan) -> Course:
-    """Return how a drive goes along its plan, and when it ends."""
     base = robot.profile.driven_base
     speeds = Speeds.of(base, options.speed, np.radians(options.turn_speed))
     goal = DrivingSettings(
@@ -125,7 +123,6 @@ def drive(
 
 
 def _standing_time(options: Any) -> float:
-    """Return how long (s) a stop takes."""
     return float(PER_STOP + options.scans * FRAME_PERIOD)
 
 
@@ -297,7 +294,6 @@ class _Tape(contextlib.AbstractContextManager):
         self._writer.close()
 
     def write_odometry(self) -> None:
-        """Write the odometry that came since the last time."""
         messages, self._odometer.messages = self._odometer.messages, []
         self._said += messages
         for message in messages:
@@ -322,7 +318,6 @@ class _Tape(contextlib.AbstractContextManager):
                 self.write_cloud(name, scan.held)
 
     def stations(self) -> list[RecordedStation]:
-        """Return the stations of what was written."""
         self.write_odometry()
         names = list(self._topics)
         return stations.stations_of(

@@ -30,8 +30,6 @@ def default_model() -> Path:
 
 
 class Footprint:
-    """Publishes the polygons as the joints change."""
-
     def __init__(self, context: NodeContext, model: BodyShapeModel, settings: ZoneSettings):
         from geometry_msgs.msg import Polygon, PolygonStamped
 

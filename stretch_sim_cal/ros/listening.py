@@ -58,7 +58,6 @@ class MatchedSubscription:
         self._watchdog.watch(self._silence, self.diagnose)
 
     def close(self) -> None:
-        """Stop listening, and watching for silence, for good."""
         self._node.destroy_timer(self._timer)
         while self._subscriptions:
             self._node.destroy_subscription(self._subscriptions.popitem()[1])
@@ -341,7 +340,6 @@ class LidarClouds:
             yield self._sets.popleft()
 
     def summary(self) -> str:
-        """Return what arrived and what of it was of use, as one line."""
         counted = {id(matching): matching.counts.sentence() for matching in self._matching.values()}
         return "; ".join(counted.values()) + (f", empty: {self._empty(', ')}" if any(self.empty.values()) else "")
 

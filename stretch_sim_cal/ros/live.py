@@ -45,7 +45,6 @@ LAUNCHED = {  # of the Stretch
 
 
 def capture(context: RobotContext) -> int:
-    """Collect clouds of all lidars and write them, complete or not at all."""
     options = context.options
     sets = context.clouds(options, context.watchdog(options.timeout), depth=depth_for(options.num_samples))
     taken = [with_right(each.clouds) for each in sets.take(options.num_samples, "capturing")]

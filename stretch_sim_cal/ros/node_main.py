@@ -1,6 +1,5 @@
-"""One way to start and end any node: arguments, parameters, signals and exit codes. A node that ends by itself exits
-130 on Ctrl-C (SIGINT), 143 on SIGTERM and 129 on SIGHUP (its terminal is closed); an `endless` one exits 0 on all of
-them, since that is its normal end. Imports of rclpy wait until the arguments are known to be good."""
+"""One way to start and end any node: arguments, parameters, signals and exit codes. Imports of rclpy wait until the
+arguments are known to be good."""
 
 import argparse
 import contextlib
@@ -165,7 +164,8 @@ class NodeContext:
 def run_node(
     description: NodeCommand, action: Callable[[NodeContext], int | None], arguments: Sequence[str] | None = None
 ) -> int:
-    """Parse the command line, make the node, call `action` with it and return the exit code its end stands for."""
+    """Parse the command line, make the node, call `action` with it and return the exit code: 130 on Ctrl-C (SIGINT),
+    143 on SIGTERM, 129 on SIGHUP (its terminal is closed); 0 on all of them of an `endless` one."""
     parsed, for_ros = description.parse(arguments)
     return command.run(lambda: _check_then_run(description, action, parsed, for_ros))
 

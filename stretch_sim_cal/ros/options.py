@@ -1,6 +1,5 @@
-"""What a node's command line and ROS parameters are: written once, as `Option`s of a `NodeCommand`, and read from the
-command line, from ROS or from the robot's profile, in this order. Needs neither numpy nor rclpy, so that `--help` and
-typing errors answer at once."""
+"""A node's command line and ROS parameters, written once as `Option`s of a `NodeCommand`. Needs neither numpy nor
+rclpy, so that `--help` and typing errors answer at once."""
 
 import argparse
 import difflib

@@ -1,7 +1,5 @@
 """The messages of the simulated robot's drivers, to DDS and into a recording: description, joints and frames, all
-lidars' clouds, and the base, which takes twists and publishes its wheels' odometry. A cloud is stamped with the
-simulated time at which its scan begins. A stamped twist counts from its stamp on, one without from when it comes: the
-motion of a robot that is driven by stamped twists, sent before they are due, does not depend on the machine's load."""
+lidars' clouds, and the base, which takes twists and publishes its wheels' odometry."""
 
 import math
 import time
@@ -132,12 +130,11 @@ class _Driver:
 
 
 class LidarDrivers:
-    """Publishes the lidars' clouds, of the Stretch on /lidar_points_left and /lidar_points_right. Scans that nobody
-    takes are not cast. When discovery ends, and so at which tick somebody begins to listen, depends on the machine's
-    load; what it gets does not. With every new subscription the lidars begin again, together, as soon as all
-    subscriptions are reached: a driver's n-th subscription gets, from its first scan on, the noise (and walking people)
-    of ticks n * PER_LISTENER on, whatever tick it is by then. With a recording, which listens from the beginning, they
-    are those of the ticks."""
+    """Publishes the lidars' clouds, stamped with the begin of their scan. Scans that nobody takes are not cast. When
+    discovery ends, and so at which tick somebody begins to listen, depends on the machine's load; what it gets does
+    not. With every new subscription the lidars begin again, together, as soon as all subscriptions are reached: a
+    driver's n-th subscription gets, from its first scan on, the noise (and walking people) of ticks n * PER_LISTENER
+    on, whatever tick it is by then. With a recording, which listens from the beginning, they are those of the ticks."""
 
     # Enough for a consumer that is busy for half a second; older clouds make place for newer ones.
     DEPTH = 5
@@ -203,9 +200,9 @@ class LidarDrivers:
 
 
 class SimulatedBase:
-    """Drives a base on a node, with the topics of its profile. `state` is the driver's (`DriverState`); the truth, the
-    base's pose in the world, goes to `~/true_odometry`. `create` makes a `Publisher` with a recording, if there is one.
-    """
+    """Drives a base on a node, with the topics of its profile; the truth, its pose in the world, goes to
+    `~/true_odometry`. `state` is the driver's (`DriverState`). A stamped twist counts from its stamp on, one without
+    from when it comes: motion by stamped twists, sent before they are due, does not depend on the machine's load."""
 
     def __init__(
         self, node: Node, create: Callable[..., Publisher], driving: DrivingBase, footprint: str, state: Any

@@ -1,6 +1,5 @@
-"""`stretch_simulator`: a process that looks like the robot's own drivers, and keeps the truth to itself. Calibration
-nodes cannot tell it from the robot: the same topics, frames, services, action and parameter. What only a simulator
-knows goes to `--truth FILE` and to the latched topic `/stretch_simulator/ground_truth`, which no calibration reads."""
+"""`stretch_simulator`: a process that looks like the robot's own drivers. What only a simulator knows goes to `--truth
+FILE` and to the latched topic `/stretch_simulator/ground_truth`, which no calibration reads."""
 
 import contextlib
 import json

@@ -1,6 +1,4 @@
-"""Watchdogs that name silent topics, and give up after a while; and progress while data is collected. Liveness is
-measured with the steady clock: it must work also if /clock stands still. In simulated time a silence counts no longer
-than simulated time has passed: a slow simulator is not silent, one whose clock stands still for long is."""
+"""Watchdogs that name silent topics, and give up after a while; and progress while data is collected."""
 
 import contextlib
 import math
@@ -34,8 +32,9 @@ class Watchdog:
     """Counts the seconds that each watched thing has been silent, while the node was listening. A silence is named by
     what is missing: "no messages on /lidar_points_left". `warn` is called once per silence after `WARN_AFTER` s.
     `timeout` s of silence (which may be infinite), and at least `first` s of what was never heard, raise `RunFailure`.
-    Both sentences carry what the silence's own `diagnose` finds. `simulated` gives the simulated time in s, if the node
-    runs in it; `now` is the steady clock (replaced in tests)."""
+    Both sentences carry what the silence's own `diagnose` finds. `now` is the steady clock, which goes on also if
+    /clock stands still; `simulated` the simulated time in s, if the node runs in it: a silence counts no longer than it
+    has passed, as a slow simulator is not silent, unless it stands still for long."""
 
     def __init__(
         self, timeout: float, warn: Callable[[str], object], now: Callable[[], float] = time.monotonic,
