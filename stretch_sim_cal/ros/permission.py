@@ -8,7 +8,7 @@ from typing import Any
 
 from stretch_sim_cal.errors import InputError, Refused
 from stretch_sim_cal.robot.profile import RobotProfile
-from stretch_sim_cal.ros.listening import node_name
+from stretch_sim_cal.ros.listening import MatchedSubscription, node_name
 from stretch_sim_cal.ros.node_main import NodeContext
 
 MOVING_MODES = ("position", "navigation")
@@ -116,20 +116,13 @@ def _flags(context: NodeContext, topics: Sequence[str]) -> dict[str, bool | None
     """Return the value of each status topic; None if nobody publishes it, or no message comes."""
     from std_msgs.msg import Bool
 
-    heard: dict[str, bool | None] = dict.fromkeys(topics)
-    node = context.node
+    flags: dict[str, bool | None] = dict.fromkeys(topics)
     subscriptions = [
-        node.create_subscription(Bool, topic, lambda message, topic=topic: heard.update({topic: message.data}), 1)
+        MatchedSubscription(context, Bool, topic, lambda message, topic=topic: flags.update({topic: message.data}))
         for topic in topics
     ]
-
-    def publishers() -> list[Any]:  # of each topic that was not heard
-        return [node.get_publishers_info_by_topic(topic) for topic, value in heard.items() if value is None]
-
-    try:
-        context.discovers(lambda: all(publishers()))
-        context.spin_until(lambda: not any(publishers()), timeout=ANSWER)
-    finally:
-        for subscription in subscriptions:
-            node.destroy_subscription(subscription)
-    return heard
+    context.discovers(lambda: all(each.published for each in subscriptions))
+    context.spin_until(lambda: all(each.heard for each in subscriptions if each.published), timeout=ANSWER)
+    for subscription in subscriptions:
+        subscription.close()
+    return flags

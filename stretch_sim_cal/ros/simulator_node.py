@@ -22,10 +22,8 @@ from stretch_sim_cal.validate import each_between
 # Time lost beyond this (a suspended machine, a slow scan) is not caught up in a burst.
 CATCH_UP = 0.2
 REPORT_EVERY = 10.0  # s of wall time
+# Options that a scenario's `simulation` has under the same name.
 SIMPLE = ("robot", "description", "tool", "world", "sensor", "seed", "unit_seed", "real_time_factor")
-"""Options that a scenario's `simulation` has under the same name."""
-GAZEBO_LOG = "gz.log"
-"""Gazebo's output, kept beside the truth."""
 # A look for callbacks costs nearly a millisecond, as much as a step without clouds.
 LOOK_EVERY = 0.02
 
@@ -98,15 +96,6 @@ class Pace:
         if wait < -CATCH_UP:
             self._wall, self._simulated = now, simulated
         return max(0.0, wait)
-
-
-Moment = tuple[float, float]  # wall and simulated time, in s
-
-
-def real_time_factor(since: Moment, now: Moment) -> float:
-    """Return simulated per wall time between two moments."""
-    wall, simulated = (there - here for here, there in zip(since, now, strict=True))
-    return simulated / wall if wall > 0.0 else 0.0
 
 
 def write_truth(path: str | Path, truth: Mapping[str, Any], true_description: str) -> None:
@@ -209,9 +198,10 @@ def _look(executor: Any) -> bool:
             worked = True
 
 
-def _sentence(robot: Any, since: Moment) -> str:
+def _sentence(robot: Any, since: tuple[float, float]) -> str:
+    """Return what came of the simulation since a moment in wall and simulated time (s)."""
     clouds = " and ".join(f"{count} {side}" for side, count in robot.lidars.published.items())
-    factor = real_time_factor(since, (time.monotonic(), robot.now))
+    factor = (robot.now - since[1]) / max(time.monotonic() - since[0], 1e-9)
     return f"real-time factor {factor:.2f}; {clouds} clouds published"
 
 
@@ -223,7 +213,7 @@ def _simulation(options: Any, setup: SimulationSetup, stack: contextlib.ExitStac
         return EmbeddedSimulator(setup)
     from stretch_sim_cal.simulation.gazebo.simulator import GazeboSimulator
 
-    log = Path(options.truth).with_name(GAZEBO_LOG) if options.truth else None
+    log = Path(options.truth).with_name("gz.log") if options.truth else None
     simulation = GazeboSimulator(setup, options.lidar, options.gui, log=log)
 
     def end() -> None:

@@ -22,18 +22,11 @@ def generate_test_description():
 
 
 class TestFurnishedRoom(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
+    def test_every_stage_is_within_its_tolerance_of_the_truth(self):
         RUN.wait()
-
-    def test_lidars_are_where_the_truth_has_them(self):
-        RUN.assert_within_tolerance("alignment")
-
-    def test_floor_is_where_the_truth_has_it(self):
-        RUN.assert_within_tolerance("floor")
-
-    def test_body_shape_encloses_the_true_robot_at_every_pose(self):
-        RUN.assert_within_tolerance("body_shape")
+        for stage in ("alignment", "floor", "body_shape"):
+            with self.subTest(stage):
+                RUN.assert_within_tolerance(stage)
 
 
 @launch_testing.post_shutdown_test()

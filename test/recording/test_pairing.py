@@ -1,5 +1,6 @@
 """Pairs are those of nearest stamps, whatever order and faults the streams have."""
 
+import itertools
 from types import SimpleNamespace
 
 import numpy as np
@@ -91,63 +92,56 @@ def test_any_stream_gives_rising_pairs_within_the_bound_each_item_once(items, bo
     assert accounted <= len(items)
 
 
-class OneLidar:
-    """A recording of three clouds on one topic."""
+class Clouds:
+    """A recording of clouds, with their stamps (s) by lidar."""
 
     path = "bag"
 
-    def require(self, topic, kind):
-        assert topic == "/lidar"
+    def __init__(self, stamps):
+        self._stamps = stamps
+
+    def require(self, topic, kind): ...
 
     def count(self, topic):
         return 3
 
     def messages(self, topics):
-        for second in range(3):
-            stamp = SimpleNamespace(sec=second, nanosec=0)
-            yield topics[0], SimpleNamespace(header=SimpleNamespace(stamp=stamp, frame_id="lidar_link"), number=second)
-
-
-def test_each_scan_of_one_lidar_is_a_set():
-    said = []
-    sets = RecordedSets(
-        OneLidar(), {"left": "/lidar"}, {"left": "lidar_link"}, 0.05, 10, said.append,
-        lambda message: np.full((4, 5), message.number),
-    )  # fmt: skip
-    assert [(list(clouds), clouds["left"][0, 0]) for clouds in sets] == [(["left"], number) for number in range(3)]
-    assert sets.total == 3 and not said
-
-
-def test_two_lidars_of_one_topic_are_an_error():
-    topics, frames = dict.fromkeys(SIDES, "/lidar"), {side: f"lidar_{side}_link" for side in SIDES}
-    with pytest.raises(InputError, match="two lidars have the same topic: /lidar, /lidar"):
-        list(RecordedSets(OneLidar(), topics, frames, 0.05, 10, print))
-
-
-@pytest.mark.parametrize(
-    ("later", "returns", "why"),
-    [
-        (lambda second: 0, 0, "in each of 3 a cloud has no returns"),
-        (lambda second: 20 - 2 * second, 4, "2 stamps are before those of earlier clouds"),
-        (lambda second: 20, 4, "never closer than 18000 ms; raise --max-time-difference"),
-        (None, 4, "only 3 left and 0 right clouds"),
-    ],
-)
-def test_why_there_is_no_pair_is_told(later, returns, why):
-    """The right lidar's stamps are `later` by so many s; None: it has no clouds."""
-
-    class TwoLidars(OneLidar):
-        def require(self, topic, kind):
-            pass
-
-        def messages(self, topics):
-            for second in range(3):
-                stamps = {"left": second} | ({"right": second + later(second)} if later else {})
-                for name, stamp in stamps.items():
+        for together in itertools.zip_longest(*self._stamps.values()):
+            for name, stamp in zip(self._stamps, together, strict=True):
+                if stamp is not None:
                     header = SimpleNamespace(stamp=SimpleNamespace(sec=stamp, nanosec=0), frame_id=name)
                     yield f"/{name}", SimpleNamespace(header=header)
 
-    topics, frames = {name: f"/{name}" for name in SIDES}, {name: name for name in SIDES}
-    pairs = RecordedSets(TwoLidars(), topics, frames, 0.05, 10, print, lambda _: np.zeros((returns, 5)))
+
+def sets_of(stamps, returns=4, **topics):
+    """Return the sets of a recording whose clouds have so many returns, each its stamp five times."""
+    topics, frames = {name: f"/{name}" for name in stamps} | topics, {name: name for name in stamps}
+    return RecordedSets(
+        Clouds(stamps), topics, frames, 0.05, 10, pytest.fail,
+        lambda message: np.full((returns, 5), message.header.stamp.sec),
+    )  # fmt: skip
+
+
+def test_each_scan_of_one_lidar_is_a_set():
+    sets = sets_of({"left": [0, 1, 2]})
+    assert [(list(clouds), clouds["left"][0, 0]) for clouds in sets] == [(["left"], number) for number in range(3)]
+    assert sets.total == 3
+
+
+def test_two_lidars_of_one_topic_are_an_error():
+    with pytest.raises(InputError, match="two lidars have the same topic: /left, /left"):
+        list(sets_of({"left": [0], "right": [0]}, right="/left"))
+
+
+@pytest.mark.parametrize(
+    ("right", "returns", "why"),
+    [
+        ([0, 1, 2], 0, "in each of 3 a cloud has no returns"),
+        ([20, 19, 18], 4, "2 stamps are before those of earlier clouds"),
+        ([20, 21, 22], 4, "never closer than 18000 ms; raise --max-time-difference"),
+        ([], 4, "only 3 left and 0 right clouds"),
+    ],
+)
+def test_why_there_is_no_pair_is_told(right, returns, why):
     with pytest.raises(InputError, match=why):
-        list(pairs)
+        list(sets_of({"left": [0, 1, 2], "right": right}, returns))

@@ -20,7 +20,7 @@ from stretch_sim_cal.ros.node_commands import SIMULATOR
 from stretch_sim_cal.ros.node_main import NodeContext, in_node, leave
 from stretch_sim_cal.ros.options import NodeCommand, Option, split_arguments
 from stretch_sim_cal.ros.permission import SoleUse
-from stretch_sim_cal.ros.simulator_node import Pace, real_time_factor, simulation_setup
+from stretch_sim_cal.ros.simulator_node import Pace, simulation_setup
 from stretch_sim_cal.ros.watchdog import Progress, Watchdog
 
 COUNT = Option("count", 10, "how many", minimum=1, maximum=100)
@@ -132,11 +132,6 @@ def test_simulated_time_waits_for_the_wall_and_lost_time_is_not_caught_up_in_a_b
     wall.time += 30.0
     assert pace.wait(2.1, 10.0) == 0.0
     assert pace.wait(3.1, 10.0) == pytest.approx(0.1)
-
-
-def test_the_factor_is_simulated_per_wall_time():
-    assert real_time_factor((100.0, 20.0), (120.0, 50.0)) == pytest.approx(1.5)
-    assert real_time_factor((100.0, 20.0), (100.0, 20.0)) == 0.0
 
 
 def setup_of(*arguments):
