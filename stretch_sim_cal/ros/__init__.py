@@ -1,1 +1,1 @@
-"""The ROS 2 face: frames, pairing, motion and the nodes, each a thin shell over the rooms below."""
+"""The ROS 2 nodes, each a thin shell over the packages below, and the simulated drivers."""

@@ -1,5 +1,5 @@
-"""The command lines of all nodes: what each says of itself, and its parameters. Declared apart from the nodes, so that
-`--help` and typing errors answer before numpy and ROS are imported."""
+"""The command lines of all nodes, declared apart from these, so that `--help` and typing errors answer before numpy and
+ROS are imported."""
 
 from pathlib import Path
 
@@ -33,9 +33,8 @@ SENSOR_OPTION = Option(
     "kind of the lidars, or LEFT,RIGHT: names in config/ (jt128, jt128_ideal, ...), sensor files, or 'unknown'",
 )  # fmt: skip
 TIMEOUT_OPTION = Option(
-    "timeout", 60.0, "exit with code 3 after this many s without data, at least 7 s for the first",
-    minimum=0.1,
-)  # fmt: skip
+    "timeout", 60.0, "exit with code 3 after this many s without data, at least 7 s for the first", minimum=0.1
+)
 FILE_OPTION = Option("calibration_file", "", "the calibration file; default: the robot's own")
 VALUES_OPTION = Option(
     "values_file", "", "file for the calibrated joints; default: the robot's own, if calibration_file is not given"
@@ -233,10 +232,8 @@ VISUALIZE = NodeCommand(
     "ros_visualize_calibration",
     options=(
         *DISPLAY_OPTIONS,
-        Option(
-            "floor_vertical_distance_threshold", 0.05, "returns within this distance of z = 0, in m, are floor",
-            minimum=0.0, maximum=1.0, live=True,
-        ),
+        Option("floor_vertical_distance_threshold", 0.05, "returns within this distance of z = 0, in m, are floor",
+               minimum=0.0, maximum=1.0, live=True),
     ),
     endless=True,
 )  # fmt: skip
@@ -255,20 +252,14 @@ VISUALIZE_BODY_SHAPE = NodeCommand(
     arguments=(Argument("file", "body-shape model from fit_body_shape_model"),),
     endless=True,
 )  # fmt: skip
-
-
 FOOTPRINT = NodeCommand(
     "ros_publish_footprint",
     "Publish the fitted body shape as a footprint that follows the arm, for Nav2's costmaps, and its stop zone "
     "(stop_zone, geometry_msgs/PolygonStamped) for Nav2's collision monitor. If the arm's pose is unknown or outside "
     "the fitted range, both cover all fitted arm poses. config/nav2/body_shape.yaml has Nav2's parameters.",
     "ros_publish_footprint body_shape_model.yaml",
-    arguments=(
-        Argument(
-            "file", "the body-shape model (default: beside the calibration file)",
-            {"nargs": "?", "type": Path, "metavar": "FILE"},
-        ),
-    ),
+    arguments=(Argument("file", "the body-shape model (default: beside the calibration file)",
+                        {"nargs": "?", "type": Path, "metavar": "FILE"}),),
     options=(
         ROBOT_OPTION,
         Option("topics", "/local_costmap/footprint,/global_costmap/footprint",
@@ -301,18 +292,18 @@ WATCH = NodeCommand(
     endless=True,
 )  # fmt: skip
 SIMULATOR = NodeCommand(
-    executable="stretch_simulator",
+    "stretch_simulator",
+    "Simulate a robot's drivers (the Stretch's by default): both lidars, joints, frames, motion and time.",
+    "stretch_simulator --world furnished_room --sensor jt128_sparse --real-time-factor 1",
     simulated=True,
-    description="Simulate a robot's drivers (the Stretch's by default): both lidars, joints, frames, motion and time.",
-    example="stretch_simulator --world furnished_room --sensor jt128_sparse --real-time-factor 1",
     options=(
         Option("simulator", "embedded", "what simulates the scans", choices=("embedded", "gazebo")),
         Option("lidar", "auto",
                "Gazebo's lidar: cpu sees collision shapes, gpu sees visuals and needs a renderer", choices=LIDARS),
         Option("gui", False, "open Gazebo's window"),
         Option("scenario", None, "a name in scenarios/, or a path, whose 'simulation:' is used", kind=str),
-        Option("robot", None,
-               "the robot's profile: a name in config/robots/, or a path (default: the Stretch's)", kind=str),
+        Option("robot", None, "the robot's profile: a name in config/robots/, or a path (default: the Stretch's)",
+               kind=str),
         Option("description", None, "a URDF or xacro file that replaces the profile's description", kind=str),
         Option("tool", None, "one of the Stretch's tools, or the URDF of a tool to attach", kind=str),
         Option("world", None, "a name in worlds/, or a path to an SDF file", kind=str),
@@ -334,14 +325,10 @@ SIMULATOR = NodeCommand(
         Option("record", None,
                "record the robot's topics as a rosbag2 in this new folder, the truth beside it", kind=str),
         Option("storage", STORAGES[0], "storage format of the recording", choices=STORAGES),
-        Option(
-            "mode", "position", "mode of the driver; motion needs position or navigation", live=True,
-            choices=("position", "navigation", "trajectory", "velocity"),
-        ),
-        Option(
-            "fault", "", "faults, separated by commas: silent_left, silent_right, drop_half_left, "
-            "drop_half_right, stamp_offset:SECONDS, push:TICK, stuck:JOINT, not_homed, crash:SECONDS",
-        ),
+        Option("mode", "position", "mode of the driver; motion needs position or navigation", live=True,
+               choices=("position", "navigation", "trajectory", "velocity")),
+        Option("fault", "", "faults, separated by commas: silent_left, silent_right, drop_half_left, "
+               "drop_half_right, stamp_offset:SECONDS, push:TICK, stuck:JOINT, not_homed, crash:SECONDS"),
     ),
     endless=True,
 )  # fmt: skip
