@@ -15,8 +15,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "ros"))
 from made_results import by_arm_and_wheels
-from node_process import PATIENCE, Graph, end_of
-from robot_client import simulated_robot
+from node_process import PATIENCE, Graph, end_of, simulated_robot
 
 from stretch_sim_cal.calibration import verification
 from stretch_sim_cal.calibration.body.model import load_body_shape_model

@@ -46,7 +46,7 @@ def ros(graph, monkeypatch):
 @pytest.fixture
 def client(graph):
     """A client of drivers and nodes in the graph."""
-    from robot_client import robot_client
+    from node_process import robot_client
 
     with robot_client(graph.domain) as client:
         yield client

@@ -8,11 +8,16 @@ from dataclasses import dataclass, field
 import numpy as np
 import yaml
 from described_robots import joint, link, robot
+from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
+from sensor_msgs.msg import PointCloud2
+from std_msgs.msg import String
+from tf2_msgs.msg import TFMessage
 
 from stretch_sim_cal.calibration.calibration_file import FLOOR, FOOTPRINT
 from stretch_sim_cal.geometry.planes import Plane, footprint_from_base
 from stretch_sim_cal.geometry.transforms import SIDES, from_xyz_rpy, inverse, to_xyz_rpy
 from stretch_sim_cal.robot.surfaces import Surface
+from stretch_sim_cal.ros.messages import cloud_message, transforms_message
 from stretch_sim_cal.sensor.points import POINT_DTYPE
 from stretch_sim_cal.simulation import solids
 from stretch_sim_cal.simulation.optics import Hits, Scene
@@ -100,12 +105,6 @@ def edge_transform(parent: str, child: str) -> np.ndarray:
 
 def publisher(drivers: Drivers, node) -> Callable[[threading.Event], None]:
     """Make the publishers, send what is latched, and return what sends the rest until an event is set."""
-    from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
-    from sensor_msgs.msg import PointCloud2
-    from std_msgs.msg import String
-
-    from stretch_sim_cal.ros.messages import cloud_message, transforms_message
-
     edges = {edge: edge_transform(*edge) for edge in drivers.tf}
     tf = publish_frames(node, edges, latched=drivers.tf_latched) if edges else None
     if drivers.description:
@@ -180,11 +179,6 @@ def write_calibration(
 def publish_frames(node, transforms: dict, topic: str = "/tf_static", latched: bool = True):
     """Publish {(parent, child): parent_from_child (4, 4)} once, and return the publisher, which serves late comers if
     `latched`."""
-    from rclpy.qos import DurabilityPolicy, QoSProfile
-    from tf2_msgs.msg import TFMessage
-
-    from stretch_sim_cal.ros.messages import transforms_message
-
     durability = DurabilityPolicy.TRANSIENT_LOCAL if latched else DurabilityPolicy.VOLATILE
     publisher = node.create_publisher(TFMessage, topic, QoSProfile(depth=10, durability=durability))
     publisher.publish(transforms_message(transforms, 0))

@@ -1,4 +1,4 @@
-"""Nodes as real processes or in the test's own, and drivers, in a ROS graph of their own, for tests."""
+"""A ROS graph of a test's own: nodes as processes or in the test's own, drivers, and a client of these."""
 
 import concurrent.futures
 import contextlib
@@ -13,16 +13,35 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import fake_drivers
 import numpy as np
+import rclpy
 import trimesh
 import yaml
+from control_msgs.action import FollowJointTrajectory
+from rcl_interfaces.srv import GetParameters, SetParameters
+from rclpy.action import ActionClient
+from rclpy.context import Context
+from rclpy.executors import SingleThreadedExecutor
+from rclpy.node import Node
+from rclpy.parameter import Parameter
+from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
+from rosgraph_msgs.msg import Clock
+from sensor_msgs.msg import JointState
+from trajectory_msgs.msg import JointTrajectoryPoint
 
 from stretch_sim_cal import programs
-from stretch_sim_cal.harness.processes import isolated_environment
+from stretch_sim_cal.harness.processes import isolated_environment, own_domain
 from stretch_sim_cal.robot.surfaces import Surface
+from stretch_sim_cal.ros import simulator_node
+from stretch_sim_cal.ros.node_commands import SIMULATOR
+from stretch_sim_cal.ros.node_main import NodeContext, leave
+from stretch_sim_cal.ros.options import read_parameters
+from stretch_sim_cal.ros.permission import SoleUse
+from stretch_sim_cal.simulation.embedded import EmbeddedSimulator
 
 PACKAGE_ROOT = Path(__file__).resolve().parents[2]
 PATIENCE = 120.0
@@ -36,16 +55,12 @@ SIMULATED_TIME = ("--ros-args", "-p", "use_sim_time:=true")
 def slowly():
     """A context in which the joints of a simulator in this process move as slowly as they are told to: simulated time
     that passes 20 times faster leaves no time to do something on their way."""
-    from stretch_sim_cal.ros import simulated_robot
-
-    return mock.patch.object(simulated_robot, "BOUND_MOVING", 1.0)
+    return mock.patch("stretch_sim_cal.ros.simulated_robot.BOUND_MOVING", 1.0)
 
 
 def alone():
     """A context in which nobody asks whether another calibration moves the robot: until it would have been discovered
     takes seconds."""
-    from stretch_sim_cal.ros.permission import SoleUse
-
     return mock.patch.object(SoleUse, "refuse_second", lambda use: None)
 
 
@@ -74,13 +89,6 @@ class Ended:
 @contextlib.contextmanager
 def node_in(domain: int, name: str, **options):
     """Yield a node in a ROS domain, with a context of its own, and the executor that spins it."""
-    import rclpy
-    from rclpy.context import Context
-    from rclpy.executors import SingleThreadedExecutor
-    from rclpy.node import Node
-
-    from stretch_sim_cal.ros.node_main import leave
-
     context = Context()
     rclpy.init(context=context, domain_id=domain)
     node, executor = Node(name, context=context, **options), SingleThreadedExecutor(context=context)
@@ -152,12 +160,6 @@ class Graph:
     def simulator(self, *arguments: str) -> Iterator[Path]:
         """Run the simulator in a thread of this process, which needs no seconds to start as one of its own does; yield
         the file with its truth. `simulation` is then what it simulates."""
-        from stretch_sim_cal.ros import simulator_node
-        from stretch_sim_cal.ros.node_commands import SIMULATOR
-        from stretch_sim_cal.ros.node_main import NodeContext
-        from stretch_sim_cal.ros.options import read_parameters
-        from stretch_sim_cal.simulation.embedded import EmbeddedSimulator
-
         stopped, truth, simulation = [], self.folder / "truth.json", simulator_node._simulation
         parsed, _ = SIMULATOR.parse([*arguments, "--truth", str(truth)])
         declared = {"automatically_declare_parameters_from_overrides": True}
@@ -258,7 +260,6 @@ DISPLAYED = {
 def unseen_in_rviz(name: str, node) -> list[str]:
     """Return which displays of a file in rviz/ take nothing that is published now: another topic or type, or less than
     the quality of service that they ask for."""
-    from rclpy.qos import DurabilityPolicy, ReliabilityPolicy
 
     def takes(display: dict, offer) -> bool:
         asked, given = display["Topic"], offer.qos_profile
@@ -284,3 +285,129 @@ def stop(process: subprocess.Popen, number: int = signal.SIGINT) -> int:
         except subprocess.TimeoutExpired:
             process.kill()
     return process.wait()
+
+
+DRIVER = "stretch_simulator"
+
+
+def seconds(stamp) -> float:
+    return stamp.sec + 1e-9 * stamp.nanosec
+
+
+class RobotClient:
+    """One node; every call spins it until what it waits for is there, and fails where it does not come."""
+
+    def __init__(self, node: Node, executor: SingleThreadedExecutor):
+        self.node = node
+        self._executor = executor
+        self._action = ActionClient(node, FollowJointTrajectory, "/follow_joint_trajectory")
+        self.feedback: list = []
+        self.positions: dict[str, float] = {}
+        node.create_subscription(JointState, "/joint_states", self._take, 10)
+
+    def _take(self, message) -> None:
+        self.positions |= zip(message.name, message.position, strict=False)
+
+    def spin_until(self, condition: Callable[[], Any], what: str = "", seconds: float = PATIENCE) -> None:
+        deadline = time.monotonic() + seconds
+        while not condition():
+            assert time.monotonic() < deadline, f"{what or condition} did not come"
+            self._executor.spin_once(timeout_sec=0.1)
+
+    def spin_for(self, seconds: float) -> None:
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            self._executor.spin_once(timeout_sec=0.02)
+
+    def take(self, kind: type, topic: str, count: int = 1, latched: bool = False) -> list:
+        """Return the next `count` messages on a topic."""
+        messages: list = []
+        durability = DurabilityPolicy.TRANSIENT_LOCAL if latched else DurabilityPolicy.VOLATILE
+        profile = QoSProfile(depth=max(10, count), durability=durability)
+        subscription = self.node.create_subscription(kind, topic, messages.append, profile)
+        self.spin_until(lambda: len(messages) >= count, topic)
+        self.node.destroy_subscription(subscription)
+        return messages[:count]
+
+    def latest(self, **topics) -> dict:
+        """Return a dictionary in which the latest message of each topic (by its type) is kept under its name."""
+        heard: dict = {}
+        for topic, kind in topics.items():
+            self.node.create_subscription(kind, f"/{topic}", lambda m, topic=topic: heard.update({topic: m}), 5)
+        return heard
+
+    def time(self) -> float:
+        """Return the simulated time (s)."""
+        return seconds(self.take(Clock, "/clock")[0].clock)
+
+    def _meet(self, node: str = DRIVER) -> None:
+        """Return when a node, by default the driver, knows all of this one: what is asked before that is lost. It comes
+        to know a node's parts in the order in which they were made, so what answers the last one knows all."""
+        client = self.node.create_client(GetParameters, f"/{node}/get_parameters")
+        self.spin_until(client.service_is_ready, f"parameters of {node}")
+        asked: list = []
+
+        def answered() -> bool:
+            if time.monotonic() > began + len(asked):
+                asked.append(client.call_async(GetParameters.Request(names=["use_sim_time"])))
+            return any(answer.done() for answer in asked)
+
+        began = time.monotonic()
+        self.spin_until(answered, f"an answer of {node}")
+        self.node.destroy_client(client)
+
+    def send(self, names: list[str], *points, velocities: list[float] | None = None):
+        """Send a goal and return its handle."""
+        self.spin_until(self._action.server_is_ready, "the action")
+        self._meet()
+        goal = FollowJointTrajectory.Goal()
+        goal.trajectory.joint_names = names
+        goal.trajectory.points = [JointTrajectoryPoint(positions=p, velocities=velocities or []) for p in points]
+        sent = self._action.send_goal_async(goal, feedback_callback=lambda m: self.feedback.append(m.feedback))
+        self.spin_until(sent.done, "the answer to a goal")
+        return sent.result()
+
+    def result(self, handle):
+        """Return (status, error_code, error_string) of an accepted goal."""
+        asked = handle.get_result_async()
+        self.spin_until(asked.done, "a goal's result")
+        return asked.result().status, asked.result().result.error_code, asked.result().result.error_string
+
+    def cancel(self, handle) -> None:
+        canceled = handle.cancel_goal_async()
+        self.spin_until(canceled.done, "a cancel's answer")
+
+    def call(self, kind: type, service: str, **request):
+        """Call a service and return its response."""
+        client = self.node.create_client(kind, service)
+        self.spin_until(client.service_is_ready, service)
+        _, first, *further = service.split("/")
+        self._meet(first if further else DRIVER)
+        asked = client.call_async(kind.Request(**request))
+        self.spin_until(asked.done, service)
+        self.node.destroy_client(client)
+        return asked.result()
+
+    def set_mode(self, mode: str):
+        return self.set("mode", mode)
+
+    def set(self, name: str, value: object, node: str = DRIVER):
+        """Set a parameter of a node, by default the simulator, and return what came of it."""
+        parameter = Parameter(name, value=value).to_parameter_msg()
+        return self.call(SetParameters, f"/{node}/set_parameters", parameters=[parameter]).results[0]
+
+
+@contextlib.contextmanager
+def robot_client(domain: int) -> Iterator[RobotClient]:
+    """Yield a client in a ROS domain."""
+    with node_in(domain, "test_client") as (node, executor):
+        yield RobotClient(node, executor)
+
+
+@contextlib.contextmanager
+def simulated_robot(folder: Path, *arguments: str) -> Iterator[tuple[Graph, RobotClient]]:
+    """Yield a graph of its own, with a simulator with these arguments in it, and a client in the same domain."""
+    with own_domain() as domain, robot_client(domain) as client:
+        graph = Graph(domain, folder)
+        with graph.simulator(*arguments):
+            yield graph, client

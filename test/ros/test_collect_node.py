@@ -10,10 +10,9 @@ import numpy as np
 import pytest
 from control_msgs.action import FollowJointTrajectory
 from fake_drivers import calibrated_frames, publish_frames
-from node_process import SILENCE, SIMULATED_TIME, Graph, alone, obstacle, slowly, stop
+from node_process import SILENCE, SIMULATED_TIME, Graph, alone, obstacle, robot_client, slowly, stop
 from rclpy.action import ActionClient
 from rclpy.action.client import ClientGoalHandle
-from robot_client import robot_client
 from scipy.spatial import cKDTree
 from sensor_msgs.msg import JointState
 from std_srvs.srv import SetBool, Trigger

@@ -8,9 +8,8 @@ from unittest import mock
 
 import numpy as np
 import pytest
-from node_process import PATIENCE, SIMULATED_TIME, alone, node_in, obstacle
+from node_process import PATIENCE, SIMULATED_TIME, alone, node_in, obstacle, simulated_robot
 from rclpy.node import Node
-from robot_client import simulated_robot
 
 import stretch_sim_cal as cal
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile

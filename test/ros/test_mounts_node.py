@@ -5,8 +5,7 @@ import json
 import numpy as np
 import pytest
 from fake_drivers import calibrated_frames, publish_frames
-from node_process import SIMULATED_TIME, alone
-from robot_client import simulated_robot
+from node_process import SIMULATED_TIME, alone, simulated_robot
 
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile
 from stretch_sim_cal.calibration.mounts.file import stored_mounts

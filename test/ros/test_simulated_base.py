@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from geometry_msgs.msg import Twist, TwistStamped
 from nav_msgs.msg import Odometry
-from robot_client import simulated_robot
+from node_process import simulated_robot
 from rosgraph_msgs.msg import Clock
 from std_srvs.srv import SetBool
 from tf2_msgs.msg import TFMessage

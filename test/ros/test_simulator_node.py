@@ -11,10 +11,9 @@ import sys
 import numpy as np
 import pytest
 from control_msgs.action import FollowJointTrajectory
-from node_process import PATIENCE, end_of, slowly, stop, wait_for_line
+from node_process import PATIENCE, end_of, robot_client, seconds, simulated_robot, slowly, stop, wait_for_line
 from rclpy.action import ActionClient, ActionServer
 from rclpy.qos import QoSProfile
-from robot_client import robot_client, seconds, simulated_robot
 from sensor_msgs.msg import JointState, PointCloud2
 from std_msgs.msg import Bool, String
 from std_srvs.srv import SetBool, Trigger

@@ -5,8 +5,7 @@ import json
 import numpy as np
 import pytest
 from made_results import true_calibration
-from node_process import PATIENCE, SIMULATED_TIME
-from robot_client import robot_client
+from node_process import PATIENCE, SIMULATED_TIME, robot_client
 
 from stretch_sim_cal.calibration.watch import History
 from stretch_sim_cal.geometry.transforms import exp
