@@ -74,12 +74,10 @@ class Footprint:
             state, sentence = "silent", "the arm's pose is unknown: the footprint covers all arm poses"
         elif outside := self._model.outside_of_coverage(joints):
             low, high = self._model.covers[outside[0]]
-            state, sentence = (
-                "outside",
-                (
-                    f"{outside[0]} is at {joints[outside[0]]:.2f}, the model was fitted for {low:.2f} .. {high:.2f}: "
-                    "the footprint covers all fitted arm poses, and the robot may protrude from it"
-                ),
+            state = "outside"
+            sentence = (
+                f"{outside[0]} is at {joints[outside[0]]:.2f}, the model was fitted for {low:.2f} .. {high:.2f}: "
+                "the footprint covers all fitted arm poses, and the robot may protrude from it"
             )
         else:
             self._said = ""

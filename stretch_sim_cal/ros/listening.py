@@ -20,7 +20,7 @@ from stretch_sim_cal.recording.pairing import MILLISECOND, CloudSet, StampMatchi
 from stretch_sim_cal.recording.topics import DESCRIPTION_TOPIC, JOINT_STATES
 from stretch_sim_cal.robot.profile import RobotProfile, profile_called, stretch_profile
 from stretch_sim_cal.ros.options import checked_topic
-from stretch_sim_cal.ros.watchdog import Progress, Watchdog
+from stretch_sim_cal.ros.watchdog import Watchdog, progressing
 from stretch_sim_cal.sensor.sensor import for_each, sensors_called
 
 LOOK_EVERY = 0.25  # s of wall time
@@ -331,10 +331,8 @@ class LidarClouds:
         """Yield the first `count` sets. All of them are heard, showing progress, before the first one is worked on:
         clouds that come meanwhile would be lost, and sent, and simulated, for nobody. Raises `RunFailure` (watchdog) if
         none come."""
-        with Progress(label, count) as progress:
-            while progress.count < count:
-                self._context.spin_until(lambda: self._has_set(progress.count + 1))
-                progress.advance()
+        for number in progressing(range(1, count + 1), label):
+            self._context.spin_until(partial(self._has_set, number))
         self.close()
         for _ in range(count):
             yield self._sets.popleft()

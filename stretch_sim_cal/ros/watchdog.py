@@ -14,6 +14,7 @@ from stretch_sim_cal.errors import RunFailure
 
 WARN_AFTER = 5.0  # s
 LONGEST_TICK = 0.5  # s; what a node is busy for longer between two ticks is not the topic's silence
+LINE_EVERY = 5.0  # s between lines of progress
 STANDSTILL = 10.0  # s of wall time: a simulated clock that has not moved for so long stands still
 
 
@@ -118,33 +119,16 @@ class Patience:
         return ros > self._limits[0] and wall > self._limits[1]
 
 
-class Progress(contextlib.AbstractContextManager):
-    """A progress bar on a terminal; elsewhere a line every few seconds."""
-
-    LINE_EVERY = 5.0
-
-    def __init__(self, label: str, total: int, stream: TextIO | None = None):
-        self.label, self.total, self.count = label, total, 0
-        self._stream, self._last_line = stream or sys.stderr, time.monotonic()
-        on_terminal = self._stream.isatty()
-        self._bar = tqdm(total=total, desc=label, file=self._stream, leave=False) if on_terminal else None
-
-    def __exit__(self, *_exception: object) -> None:
-        if self._bar is not None:
-            self._bar.close()
-
-    def advance(self) -> None:
-        self.count += 1
-        if self._bar is not None:
-            self._bar.update()
-        elif time.monotonic() - self._last_line >= self.LINE_EVERY:
-            self._last_line = time.monotonic()
-            print(f"{self.label}: {self.count} of {self.total}", file=self._stream, flush=True)
-
-
-def progressing(items: Iterable[Any], label: str, total: int | None = None) -> Iterator[Any]:
-    """Yield items, showing progress; `total` is their number if they have no length."""
-    with Progress(label, len(items) if total is None else total) as progress:
-        for each in items:
-            yield each
-            progress.advance()
+def progressing(items: Iterable[Any], label: str, total: int | None = None, stream: TextIO | None = None) -> Iterator:
+    """Yield items, showing progress: a bar on a terminal, elsewhere a line every `LINE_EVERY` s; `total` is their
+    number if they have no length."""
+    stream, total = stream or sys.stderr, len(items) if total is None else total
+    if stream.isatty():
+        yield from tqdm(items, total=total, desc=label, file=stream, leave=False)
+        return
+    last_line = time.monotonic()
+    for count, each in enumerate(items, start=1):
+        yield each
+        if time.monotonic() - last_line >= LINE_EVERY:
+            last_line = time.monotonic()
+            print(f"{label}: {count} of {total}", file=stream, flush=True)

@@ -16,12 +16,13 @@ from std_srvs.srv import Trigger
 
 from stretch_sim_cal.cli import main
 from stretch_sim_cal.errors import InputError, RunFailure
+from stretch_sim_cal.ros import watchdog
 from stretch_sim_cal.ros.node_commands import SIMULATOR
 from stretch_sim_cal.ros.node_main import NodeContext, in_node, leave
 from stretch_sim_cal.ros.options import NodeCommand, Option, split_arguments
 from stretch_sim_cal.ros.permission import SoleUse
 from stretch_sim_cal.ros.simulator_node import Pace, simulation_setup
-from stretch_sim_cal.ros.watchdog import Progress, Watchdog
+from stretch_sim_cal.ros.watchdog import Watchdog, progressing
 
 COUNT = Option("count", 10, "how many", minimum=1, maximum=100)
 MARGIN = Option("margin", 0.05, "in m", minimum=0.0)
@@ -264,11 +265,8 @@ def test_a_slow_simulator_is_not_silent_and_one_that_stands_still_or_has_not_beg
     assert watched.listen(3.0) == 3
 
 
-def test_progress_in_a_log_is_a_line_every_few_seconds():
-    stream = io.StringIO()
-    with Progress("aligning", 1000, stream) as progress:
-        for _ in range(1000):
-            progress.advance()
-        progress._last_line -= 6.0
-        progress.advance()
-    assert stream.getvalue() == "aligning: 1001 of 1000\n"
+def test_progress_in_a_log_is_a_line_every_few_seconds(monkeypatch):
+    stream, now = io.StringIO(), iter([*[0.0] * 1000, *[6.0] * 9])
+    monkeypatch.setattr(watchdog, "time", SimpleNamespace(monotonic=lambda: next(now)))
+    assert list(progressing(range(1001), "aligning", stream=stream)) == list(range(1001))
+    assert stream.getvalue() == "aligning: 1000 of 1001\n"
