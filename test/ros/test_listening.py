@@ -5,13 +5,14 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from fake_drivers import NOMINAL, edge_transform, publish_frames
+from fake_drivers import NOMINAL, description, edge_transform, publish_frames
 from node_process import PATIENCE
 from rclpy.qos import QoSProfile, ReliabilityPolicy
 from sensor_msgs.msg import LaserScan, PointCloud2
 
 from stretch_sim_cal.errors import InputError, RunFailure
 from stretch_sim_cal.recording.clouds import POINT_DTYPE
+from stretch_sim_cal.recording.frame_tree import tree_of_description
 from stretch_sim_cal.ros.listening import FrameListener, LidarClouds, LiveRobot, depth_for
 from stretch_sim_cal.ros.messages import cloud_message, transforms_message
 from stretch_sim_cal.ros.node_commands import CLOUD_OPTIONS
@@ -264,3 +265,9 @@ def test_frames_that_stay_missing_are_an_error_that_says_what_there_is(ros, monk
 def test_no_frames_at_all_end_in_a_failure(ros):
     with pytest.raises(RunFailure, match="no frames from /tf_static or /robot_description"):
         FrameListener(ros.context).wait_for(("a", "b"), watchdog=Watchdog(0.5, print))
+
+
+def test_a_frame_that_the_description_lacks_is_named_with_what_it_has():
+    tree = tree_of_description(description())
+    with pytest.raises(InputError, match="/robot_description has"):
+        tree.lookup("base_link", "camera")
