@@ -309,9 +309,9 @@ def _recorded_samples(recording: Recording, args: argparse.Namespace, settings: 
     sets = RecordedSets(recording, *named, args.max_time_difference, sys.maxsize, warn)
     period = max(periods, default=SCAN_PERIOD)
     seen = seen_poses(sets, poses, args.num_samples or POSE_SAMPLES, period, REACH + BEYOND_REACH)
-    counts = [pose.num_frames for pose in seen]
+    counts = [len(pose.scans) for pose in seen]
     print(f"arm poses: {len(seen)}, with {min(counts)} to {max(counts)} scans of each lidar", file=sys.stderr)
     return [
-        robot.sample(f"{recording.path.name}: pose {number}", each.pose.joints, each.clouds, settings.joint_offsets)
+        robot.sample(f"{recording.path.name}: pose {number}", each.joints, each.clouds, settings.joint_offsets)
         for number, each in enumerate(seen, start=1)
     ]

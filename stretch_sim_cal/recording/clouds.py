@@ -108,7 +108,7 @@ def records_from_message(message: Any) -> np.ndarray:
         raise InputError(
             f"{_describe(message)}: row_step {row_step} is shorter than {width} points of {message.point_step} bytes"
         )
-    data = message.data if hasattr(message.data, "__array_interface__") else _buffer(message.data)
+    data = np.frombuffer(message.data, np.uint8) if isinstance(message.data, bytes) else message.data
     data = np.ascontiguousarray(data, dtype=np.uint8)
     needed = (height - 1) * row_step + width * int(message.point_step)
     spare = row_step if height > 1 else int(message.point_step)
@@ -116,13 +116,6 @@ def records_from_message(message: Any) -> np.ndarray:
         raise InputError(f"{_describe(message)}: has {data.size} bytes, its description requires {needed}")
     grid = np.ndarray((height, width), dtype, buffer=data.data, strides=(row_step, int(message.point_step)))
     return grid.reshape(-1)
-
-
-def _buffer(data: Any) -> np.ndarray:
-    try:
-        return np.frombuffer(data, dtype=np.uint8)
-    except TypeError:  # a plain list of byte values
-        return np.asarray(data, dtype=np.uint8)
 
 
 def _record_dtype(message: Any) -> np.dtype:

@@ -3,7 +3,7 @@ synchronised only to within tens of milliseconds, so scans are matched by their 
 
 from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -43,15 +43,12 @@ class MatchingCounts:
     """Counts of the items so far, by lidar, and the smallest gap (ns) among those that found no partner."""
 
     received: dict[str, int]
-    alone: dict[str, int] = field(init=False)
+    alone: dict[str, int]
     duplicates: int = 0
     out_of_order: int = 0
     restarts: int = 0
     sets: int = 0
     closest_miss: int | None = None
-
-    def __post_init__(self) -> None:
-        self.alone = dict.fromkeys(self.received, 0)
 
     @property
     def alone_share(self) -> float:
@@ -77,7 +74,7 @@ class StampMatching:
 
     def __init__(self, names: Sequence[str], bound: float = 0.05, capacity: int = 10):
         self.bound, self.capacity = round(bound * 1e9), capacity
-        self.counts = MatchingCounts(dict.fromkeys(names, 0))
+        self.counts = MatchingCounts(dict.fromkeys(names, 0), dict.fromkeys(names, 0))
         self._waiting: dict[str, deque[tuple[int, Any]]] = {name: deque() for name in names}
         self._last: dict[str, int] = {}
         self._period: dict[str, int] = {}

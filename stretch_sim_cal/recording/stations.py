@@ -2,7 +2,7 @@
 states, odometry and clouds are compared by the stamps in their headers."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -225,23 +225,20 @@ def still_within(profile: RobotProfile) -> dict[str, float]:
     return {joint.name: STILL_WITHIN[0 if joint.linear else 1] for joint in profile.planned}
 
 
-@dataclass(frozen=True)
+@dataclass
 class StillPose:
     """A stretch of time, `begin` to `end` (ns, stamps), in which no joint moves; `joints` are the mean positions (m,
-    rad) by the description's names."""
+    rad) by the description's names, `scans` returns (N, 3 or 5) float64 by lidar, each in its own frame."""
 
     begin: int
     end: int
     joints: dict[str, float]
+    scans: list[dict[str, np.ndarray]] = field(default_factory=list)
 
-
-@dataclass(frozen=True)
-class SeenPose:
-    """A pose with the returns (N, 3 or 5) of its frames by lidar, each in its own frame, float64."""
-
-    pose: StillPose
-    num_frames: int
-    clouds: dict[str, np.ndarray]
+    @property
+    def clouds(self) -> dict[str, np.ndarray]:
+        """The returns of all scans."""
+        return {name: np.concatenate([scan[name] for scan in self.scans]) for name in self.scans[0]}
 
 
 def still_poses(recording: "Recording", model: RobotModel, profile: RobotProfile | None = None) -> list[StillPose]:
@@ -302,23 +299,19 @@ def _unusable(recording: "Recording", fault: str) -> InputError:
 
 def seen_poses(
     sets: RecordedSets, poses: Sequence[StillPose], num_frames: int, period: float, reach: float
-) -> list[SeenPose]:
-    """Return the poses with the returns of up to `num_frames` scans of each lidar that were scanned wholly within each.
-    `period` (s) is how long a scan takes; returns further than `reach` (m) from their lidar are left out. Poses without
-    a scan of each are left out. Raises `InputError` if none is left."""
-    clouds: list[list[dict[str, np.ndarray]]] = [[] for _ in poses]
+) -> list[StillPose]:
+    """Return the poses with up to `num_frames` `scans` of each lidar that were scanned wholly within each. `period` (s)
+    is how long a scan takes; returns further than `reach` (m) from their lidar, and poses without a scan, are left out.
+    Raises `InputError` if none is left."""
     for found in sets.messages():
         first, last = found.span
-        for pose, own in zip(poses, clouds, strict=True):
-            if pose.begin <= first and last + round(period * 1e9) <= pose.end and len(own) < num_frames:
+        for pose in poses:
+            if pose.begin <= first and last + round(period * 1e9) <= pose.end and len(pose.scans) < num_frames:
                 near = {name: cloud[lengths(cloud[:, :3]) < reach] for name, cloud in found.clouds.items()}
-                own.append({name: cloud.astype(float) for name, cloud in near.items()})
-        if all(len(own) == num_frames for own in clouds):
+                pose.scans.append({name: cloud.astype(float) for name, cloud in near.items()})
+        if all(len(pose.scans) == num_frames for pose in poses):
             break
-    seen = [
-        SeenPose(pose, len(own), {name: np.concatenate([each[name] for each in own]) for name in own[0]})
-        for pose, own in zip(poses, clouds, strict=True) if own
-    ]  # fmt: skip
+    seen = [pose for pose in poses if pose.scans]
     if not seen:
         raise InputError(
             f"{sets.path}: no scans of all lidars while the joints stood still ({sets.counts.sentence()}); "

@@ -166,7 +166,7 @@ class RecordedSets:
             recording.require(topic, CLOUD_TYPE)
         self.path, self._recording, self._topics, self._frames = recording.path, recording, topics, frames
         self._warn, self._bound, self._limit, self._read = warn, bound, limit, read
-        self.counts = MatchingCounts({})
+        self.counts = MatchingCounts({}, {})
         self.total = min(limit, *(recording.count(topic) for topic in topics.values()))
 
     def __iter__(self) -> Iterator[dict[str, np.ndarray]]:

@@ -15,7 +15,6 @@ import numpy as np
 from stretch_sim_cal.calibration import methods, values_file
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile, default_path, default_robot_id
 from stretch_sim_cal.calibration.checks import check_lidars
-from stretch_sim_cal.calibration.driving import DrivenResult
 from stretch_sim_cal.calibration.finding import ANOTHER_PLACE_MAY, OF_ALL_PLACES, coded
 from stretch_sim_cal.calibration.lidars import DescribedLidar, LidarAlignment
 from stretch_sim_cal.calibration.mounts.file import left_pose, stored_mounts
@@ -30,7 +29,6 @@ from stretch_sim_cal.errors import InputError, Refused
 from stretch_sim_cal.files import rollback
 from stretch_sim_cal.geometry.transforms import error
 from stretch_sim_cal.recording.dataset import read_dataset
-from stretch_sim_cal.recording.stations import RecordedStation
 from stretch_sim_cal.robot.profile import profile_called
 from stretch_sim_cal.ros.collect_node import collect
 from stretch_sim_cal.ros.listening import LiveRobot, lidars_of
@@ -259,13 +257,11 @@ def calibrate_by_driving(context: RobotContext) -> int:
         raise InputError(f"{directory}: exists already; a drive cannot be continued, name another folder")
     _ = profile.driven_base  # a robot that does not drive shows before anything is waited for
     robot = LiveRobot(context)
-    described = robot.described
+    lidars = robot.at(robot.described)
     robot.frames.wait_for_description(robot.watchdog)
-
-    def solve(stations: Sequence[RecordedStation]) -> DrivenResult:
-        return shared.solve_drive(robot, robot.at(described), stations, profile.accept)
-
-    taken = context.drive(robot, directory, solve)
+    taken = context.drive(
+        robot, directory, lambda stations: shared.solve_drive(robot, lidars, stations, profile.accept)
+    )
     if taken is None:
         return 0
     plan, result = taken

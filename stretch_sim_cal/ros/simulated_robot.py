@@ -23,6 +23,7 @@ from std_srvs.srv import SetBool, Trigger
 
 from stretch_sim_cal.geometry.transforms import from_xyz_rpy
 from stretch_sim_cal.ros.messages import header, time_message
+from stretch_sim_cal.ros.node_commands import SIMULATOR
 from stretch_sim_cal.ros.node_main import NodeContext
 from stretch_sim_cal.ros.permission import MOVING_MODES
 from stretch_sim_cal.ros.simulated_drivers import LidarDrivers, Publisher, RobotState, SimulatedBase
@@ -42,7 +43,7 @@ BOUND_WITH_CLOUDS = 3.0
 BOUND_MOVING = 20.0
 CLOCK_RATE = 50.0  # per second of wall time, at most
 FEEDBACK_EVERY = 0.05  # s of wall time: however fast simulated time passes, somebody has to take it
-ALL_MODES = (*MOVING_MODES, "trajectory", "velocity")  # in the last two it takes no positions
+ALL_MODES = SIMULATOR.option("mode").choices
 
 
 @dataclass
