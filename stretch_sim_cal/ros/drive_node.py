@@ -275,8 +275,8 @@ class _Tape(contextlib.AbstractContextManager):
         from stretch_sim_cal.ros.messages import transforms_message
 
         self._clock, self._odometer, self._serialize = context.node.get_clock(), odometer, serialize_message
-        self._topics, options = {name: topic for name, (topic, _) in robot.lidars.items()}, context.options
-        self._scans, self._continuous = options.scans, options.continuous
+        self._topics = {name: topic for name, (topic, _) in robot.lidars.items()}
+        self._options = options = context.options
         self._said: list[Any] = []
         self._clouds: list[tuple[str, int, Any]] = []
         frames = {(options.footprint_frame, options.base_link_frame): robot.footprint_from_base}
@@ -319,10 +319,8 @@ class _Tape(contextlib.AbstractContextManager):
 
     def stations(self) -> list[RecordedStation]:
         self.write_odometry()
-        names = list(self._topics)
-        return stations.stations_of(
-            self._odometer.topic, self._said, self._clouds, names, self._scans, self._continuous
-        )
+        where, names, options = self._odometer.topic, list(self._topics), self._options
+        return stations.stations_of(where, self._said, self._clouds, names, options.scans, options.continuous)
 
     def _write(self, topic: str, message: Any) -> None:
         self._writer.write_message(topic, self._clock.now().nanoseconds, message, self._serialize(message))

@@ -331,8 +331,9 @@ class LidarClouds:
         """Yield the first `count` sets. All of them are heard, showing progress, before the first one is worked on:
         clouds that come meanwhile would be lost, and sent, and simulated, for nobody. Raises `RunFailure` (watchdog) if
         none come."""
-        for number in progressing(range(1, count + 1), label):
-            self._context.spin_until(partial(self._has_set, number))
+        with contextlib.closing(progressing(range(1, count + 1), label)) as numbers:
+            for number in numbers:
+                self._context.spin_until(partial(self._has_set, number))
         self.close()
         for _ in range(count):
             yield self._sets.popleft()
