@@ -22,7 +22,7 @@ from stretch_sim_cal.ros.listening import FrameListener
 
 pytestmark = pytest.mark.graph
 
-SAMPLES = ("--num-samples", "4")
+SAMPLES, ONE = ("--num-samples", "4"), ("--num-samples", "1")
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +66,7 @@ def test_a_refusal_names_its_reasons_and_leaves_the_old_file_alone(graph):
     graph.calibration_file.parent.mkdir(parents=True)
     graph.calibration_file.write_text("note: mine\n")
     with graph.drivers(one_plane=True):
-        ended = graph.call("ros_align_dual_lidar", "--outcome-file", "outcome.json", *SAMPLES, code=1)
+        ended = graph.call("ros_align_dual_lidar", "--outcome-file", "outcome.json", *ONE, code=1)
     outcome = json.loads((graph.folder / "outcome.json").read_text())
     told = [line.removeprefix("refused: ") for line in ended.err.splitlines() if line.startswith("refused: ")]
     assert told and not outcome["accepted"] and all(found["code"] for found in outcome["refusals"])
@@ -79,7 +79,7 @@ def test_a_refusal_that_no_further_place_cures_leaves_what_was_seen_before(align
     places = places_beside(file)
     seen, written = places.read_bytes(), file.read_bytes()
     with graph.drivers(elsewhere=True):
-        ended = graph.call("ros_align_dual_lidar", "--calibration-file", str(file), *SAMPLES, code=1)
+        ended = graph.call("ros_align_dual_lidar", "--calibration-file", str(file), *ONE, code=1)
     assert ANOTHER_PLACE_MAY not in ended.err
     assert places.read_bytes() == seen and file.read_bytes() == written
 
