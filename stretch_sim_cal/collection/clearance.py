@@ -129,7 +129,6 @@ class RoomWatch:
         self._seen = 0
 
     def learn(self, clouds: Mapping[str, np.ndarray]) -> None:
-        """Take a scan of each lidar of the room without intruders."""
         for name, cloud in clouds.items():
             self._images[name].add(cloud)
 

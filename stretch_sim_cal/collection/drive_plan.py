@@ -49,7 +49,6 @@ class DrivingBody:
         return cls(float(radius + np.hypot(*axis)), float(height + footprint_from_base[2, 3]), None, axis)
 
     def others(self, points: np.ndarray) -> np.ndarray:
-        """Return the points (N, 3) that are not on the robot."""
         if self.shape is not None:
             near = np.flatnonzero(np.hypot(*points[:, :2].T) < self.radius + OWN)
             own = cKDTree(self.shape).query(points[near], distance_upper_bound=OWN)[0] < np.inf

@@ -31,8 +31,6 @@ DISCOVERED = 7.0
 
 
 class _Ended(KeyboardInterrupt):
-    """The signal `number` ends the node."""
-
     def __init__(self, number: int):
         super().__init__()
         self.number = number

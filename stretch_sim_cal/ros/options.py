@@ -85,7 +85,6 @@ class Option:
 
 
 def add_group(parser: argparse.ArgumentParser, title: str, options: Sequence[Option]) -> None:
-    """Declare options for a command that is not a node, under a title."""
     group = parser.add_argument_group(title)
     for option in options:
         option.add_to(group)

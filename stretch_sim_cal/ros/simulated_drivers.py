@@ -221,7 +221,6 @@ class SimulatedBase:
         self._truth = Publisher(node, None, Odometry, "~/true_odometry", rate=STATE_RATE)
 
     def refusal(self) -> str | None:
-        """Return why it may not drive, None if it may."""
         return self._state.refusal(self._driving.base.modes, homed=False)
 
     def publish(self, stamp: int) -> Sequence[TransformStamped]:

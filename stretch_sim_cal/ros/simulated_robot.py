@@ -196,7 +196,6 @@ class DriverServices:
         node.add_on_set_parameters_callback(self._set_mode)
 
     def publish(self, stamp: int) -> None:
-        """Publish mode, homed and runstop at simulated time `stamp`, in ns."""
         self._mode.publish(String(data=self._state.mode), stamp)
         self._homed.publish(Bool(data=self._state.homed), stamp)
         self._runstopped.publish(Bool(data=self._state.runstopped), stamp)

@@ -85,8 +85,6 @@ class Visualizer:
 
 
 class FloorVisualizer(Visualizer):
-    """Publishes all returns, and those from the floor and others, of every set of clouds."""
-
     def __init__(self, context: RobotContext):
         super().__init__(context, VISUALIZE.options, FLOOR_TOPICS)
         self._sort_sets(self._sort)

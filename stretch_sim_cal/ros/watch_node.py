@@ -34,8 +34,6 @@ REPLAYED = 2000  # looks of the history that the test goes on from
 
 
 class Watcher:
-    """Takes looks, keeps the history, publishes the diagnostics."""
-
     def __init__(self, context: RobotContext):
         from diagnostic_msgs.msg import DiagnosticArray
 
