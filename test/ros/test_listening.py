@@ -54,11 +54,12 @@ class Lidars:
         """Return how many listen."""
         return sum(publisher.get_subscription_count() for publisher in self._publishers.values())
 
-    def publish(self, offset: float = 10.0, left: dict | None = None, right: dict | None = None) -> None:
-        self._tick += 1
-        self._publishers["left"].publish(cloud("left", 1e-6 * self.stamp, **(left or {})))
+    def publish(self, offset: float = 10.0, ticks: int = 1, **left) -> None:
+        """Publish clouds so many ticks after the last ones, the right one `offset` (ms) after the left one."""
+        self._tick += ticks
+        self._publishers["left"].publish(cloud("left", 1e-6 * self.stamp, **left))
         if "right" in self._publishers:
-            self._publishers["right"].publish(cloud("right", 1e-6 * self.stamp + offset, **(right or {})))
+            self._publishers["right"].publish(cloud("right", 1e-6 * self.stamp + offset))
 
 
 def collect(context, pairs: LidarClouds, count: int, feed, seconds: float = PATIENCE) -> list:
@@ -96,10 +97,9 @@ def test_points_that_are_not_finite_and_clouds_without_points_are_left_out(ros):
     lidars, pairs = Lidars(ros.drivers), ros.context.clouds(options())
     holed = POINTS.copy()
     holed[::2] = np.nan
-    empty = {"points": np.full((5, 3), np.inf, np.float32)}
     hear(ros.context, pairs, lidars)
-    for content in (empty, {"points": holed}):
-        lidars.publish(left=content)
+    for points in (np.full((5, 3), np.inf, np.float32), holed):
+        lidars.publish(points=points)
     (pair, *_) = collect(ros.context, pairs, 1, lambda: None)
     assert len(pair.clouds["left"]) == 25 and len(pair.clouds["right"]) == 50
     assert pairs.empty == {"left": 1, "right": 0}
@@ -174,50 +174,45 @@ def test_a_calibration_listens_to_the_lidars_only_while_it_takes_their_clouds(ro
 
 def test_swapped_topics_are_an_error_and_an_unknown_frame_a_warning(ros, capfd):
     lidars, pairs = Lidars(ros.drivers), ros.context.clouds(options())
-    hear(ros.context, pairs, lidars, left={"frame": "hesai_lidar"})
+    hear(ros.context, pairs, lidars, frame="hesai_lidar")
     assert "has frame 'hesai_lidar'; expected 'lidar_left_link'" in capfd.readouterr().err
     with pytest.raises(InputError, match="swapped"):
-        collect(ros.context, pairs, 1, lambda: lidars.publish(left={"frame": "link_lidar_right"}))
+        collect(ros.context, pairs, 1, lambda: lidars.publish(frame="link_lidar_right"))
+
+
+def nothing(_lidars):
+    pass
 
 
 @pytest.mark.parametrize(
     ("arrange", "feed", "named"),
     [
-        (lambda node: None, None, [f"no messages on {LEFT} for", "no node publishes it", "ROS_DOMAIN_ID"]),
-        (lambda node: node.create_publisher(LaserScan, LEFT, 10), None, ["LaserScan by /drivers", "PointCloud2"]),
-        (lambda node: node.create_publisher(PointCloud2, "/a", 10), None, ["with sensor_msgs/msg/PointCloud2 are /a"]),
-        (lambda node: Lidars(node, reliable=False), None, ["/drivers (best effort, volatile)", "no messages arrive"]),
-        (Lidars, {"offset": 60.0, "jump": 300}, ["no pair of clouds", "never closer than", "max_time_difference"]),
-        (Lidars, {"empty": True}, ["no pair of clouds", "had no return"]),
-        (Lidars, {"stand": True}, ["no pair of clouds", "repeat the previous stamp"]),
+        (lambda node: None, nothing, [f"no messages on {LEFT} for", "no node publishes it", "ROS_DOMAIN_ID"]),
+        (lambda node: node.create_publisher(LaserScan, LEFT, 10), nothing, ["LaserScan by /drivers", "PointCloud2"]),
+        (lambda node: node.create_publisher(PointCloud2, "/a", 10), nothing,
+         ["with sensor_msgs/msg/PointCloud2 are /a"]),
+        (lambda node: Lidars(node, reliable=False), nothing,
+         ["/drivers (best effort, volatile)", "no messages arrive"]),
+        (Lidars, lambda lidars: lidars.publish(offset=60.0, ticks=3),
+         ["no pair of clouds", "never closer than", "max_time_difference"]),
+        (Lidars, lambda lidars: lidars.publish(points=POINTS[:0]), ["no pair of clouds", "had no return"]),
+        (Lidars, lambda lidars: lidars.publish(ticks=0), ["no pair of clouds", "repeat the previous stamp"]),
     ],
 )  # fmt: skip
 def test_silence_ends_in_a_failure_that_names_its_cause(ros, arrange, feed, named):
-    said = []
-    lidars = arrange(ros.drivers)
+    said, lidars = [], arrange(ros.drivers)
     pairs = ros.context.clouds(options(), Watchdog(1.2, said.append))
 
-    def publish():
-        if feed is None:
-            return
-        content = {"points": POINTS[:0]} if "empty" in feed else {}
-        if "stand" in feed:
-            lidars._tick = 0
-        lidars._tick += 2 if "jump" in feed else 0
-        lidars.publish(offset=feed.get("offset", 10.0), left=content)
-
     def found() -> bool:  # whoever is there; until then its silence does not count
-        publish()
+        feed(lidars)
         topics = [topic for topic, _ in ros.drivers.get_publisher_names_and_types_by_node("drivers", "/")]
         known = all(ros.context.node.count_publishers(topic) for topic in topics)
-        return known and (feed is None or all(pairs._matching["left"].counts.received.values()))
+        return known and (feed is nothing or all(pairs._matching["left"].counts.received.values()))
 
     ros.until(found)
     with pytest.raises(RunFailure) as raised:
-        if feed and "stand" in feed:
-            collect(ros.context, pairs, 1, lidars.publish)
         while True:
-            collect(ros.context, pairs, 1, publish, seconds=0.5)
+            collect(ros.context, pairs, 1, lambda: feed(lidars), seconds=0.5)
     assert all(words in str(raised.value) for words in named), raised.value
     assert said
 
