@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from stretch_sim_cal.calibration.body.model import CONFIGURATIONS
+from stretch_sim_cal.calibration.body.settings import own_model_path
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile, default_path, default_robot_id
 from stretch_sim_cal.calibration.observations import path_beside
 from stretch_sim_cal.calibration.values_file import default_values_path
@@ -27,7 +28,6 @@ from stretch_sim_cal.errors import InputError, Refused
 from stretch_sim_cal.files import ROLLED_BACK, keep_backup, read_text, rollback, write_atomic, write_text
 from stretch_sim_cal.files import locked as locked_file
 from stretch_sim_cal.harness.processes import RunFiles
-from stretch_sim_cal.ros.footprint_node import default_model
 
 STATE, LOCK = "state.json", ".lock"
 KEPT, DONE = "kept", "done"
@@ -76,7 +76,7 @@ class Session:
         targets = [
             Target("calibration", files.calibration, place),
             Target("observations", path_beside(files.calibration), path_beside(place)),
-            Target("body shape", files.body_shape_model, default_model()),
+            Target("body shape", files.body_shape_model, own_model_path()),
         ]
         with contextlib.suppress(InputError):  # HELLO_FLEET_ID is not set: the nodes record no joints then
             values = default_values_path()

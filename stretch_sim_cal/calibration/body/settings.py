@@ -67,6 +67,11 @@ def own_settings_path() -> Path:
     return calibration_file.default_path().with_name(f"{SETTINGS_NAME}.yaml")
 
 
+def own_model_path() -> Path:
+    """Return the path of the robot's body shape, which ros_calibrate_robot writes."""
+    return calibration_file.default_path().with_name("body_shape_model.yaml")
+
+
 def find_settings(name: str | Path = SETTINGS_NAME) -> Path:
     """Return the settings file of a path or a name in `config/`; for `body_shape` the robot's one if it exists."""
     path = own_settings_path()

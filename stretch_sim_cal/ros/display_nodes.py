@@ -1,23 +1,37 @@
-"""All clouds as one by the calibration, for RViz: `ros_visualize_calibration` shows what of them is floor,
-`ros_visualize_body_shape_calibration FILE` the body shape and its zones at the robot's present pose."""
+"""The calibration and the body shape for RViz, with all clouds as one, and the body shape as a footprint for Nav2
+(config/nav2/body_shape.yaml has the parameters of Nav2's side)."""
 
 import math
+import time
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
-from geometry_msgs.msg import PolygonStamped
+from geometry_msgs.msg import Polygon, PolygonStamped
 from sensor_msgs.msg import PointCloud2
 from std_msgs.msg import Bool, Float32
 from std_srvs.srv import Trigger
 from visualization_msgs.msg import MarkerArray
 
 from stretch_sim_cal.calibration.body import SETTINGS_NAME
-from stretch_sim_cal.calibration.body.model import description_hash, load_body_shape_model, robot_identity
-from stretch_sim_cal.calibration.body.settings import find_settings, own_settings_path, save_zones, zone_settings
+from stretch_sim_cal.calibration.body.model import (
+    BodyShapeModel,
+    description_hash,
+    load_body_shape_model,
+    robot_identity,
+)
+from stretch_sim_cal.calibration.body.settings import (
+    find_settings,
+    own_model_path,
+    own_settings_path,
+    save_zones,
+    zone_settings,
+)
 from stretch_sim_cal.calibration.zones import Zones, ZoneSettings
 from stretch_sim_cal.errors import InputError
-from stretch_sim_cal.geometry.shapes import circumscribed_polygon
+from stretch_sim_cal.geometry.points import convex_hull
+from stretch_sim_cal.geometry.shapes import ConvexPolygon, Shape, circumscribed_polygon
 from stretch_sim_cal.recording.pairing import CloudSet
 from stretch_sim_cal.robot.description import parse_urdf
 from stretch_sim_cal.robot.profile import profile_called
@@ -25,14 +39,15 @@ from stretch_sim_cal.ros.calibration_in_use import CalibrationWatch, placement, 
 from stretch_sim_cal.ros.listening import FrameListener, JointListener
 from stretch_sim_cal.ros.messages import cloud_message, marker_array, polygon, zone_markers
 from stretch_sim_cal.ros.node_commands import VISUALIZE, VISUALIZE_BODY_SHAPE, ZONE_OPTIONS
-from stretch_sim_cal.ros.options import Option, declare, follow_changes
+from stretch_sim_cal.ros.options import Option, checked_topic, declare, follow_changes
 from stretch_sim_cal.ros.robot_context import RobotContext
 from stretch_sim_cal.view import opened
 
 BROADCAST_GRACE = 3.0  # s of wall time in which the broadcaster's frame should have been heard
-DRAW_EVERY = 0.1  # s
-REPEAT = 10  # draws after which unchanged markers are sent again, for an RViz that was started late
-OUTLINE_CORNERS = 48
+DRAW_EVERY = 0.1  # s; the arm moves at most 3 cm meanwhile
+REPEAT = 10  # draws after which what is unchanged is sent again, for an RViz, or a Nav2, that was started late
+OUTLINE_CORNERS, FOOTPRINT_CORNERS = 48, 24  # of the polygons: the latter are at most 1 % beyond a circle
+STALE = 1.0  # s without /joint_states after which nobody knows where the arm is
 COMBINED = {"combined": "lidar_combined"}
 FLOOR_TOPICS = COMBINED | {"floor": "lidar_floor_inliers", "off floor": "lidar_off_floor"}
 BODY_TOPICS = COMBINED | {"body": "body_points", "obstacle": "obstacles_positive", "drop": "obstacles_negative"}
@@ -221,6 +236,77 @@ class BodyShapeVisualizer(Visualizer):
         self._occupied.publish(Bool(data=math.isfinite(distance)))
         self._distance.publish(Float32(data=distance))
         self._publish(records, classes, seen.stamp)
+
+
+class Footprint:
+    def __init__(self, context: RobotContext, model: BodyShapeModel, settings: ZoneSettings):
+        self._context, self._model, self._settings = context, model, settings
+        self._joints = JointListener(context, profile=profile_called(context.options.robot))
+        # A shape that covers the robot wherever its arm is, as far as the model was fitted.
+        corners = [circumscribed_polygon(shape, FOOTPRINT_CORNERS).corners for row in model.shapes for shape in row]
+        self._anywhere = ConvexPolygon(convex_hull(np.concatenate(corners)))
+        create, topics = context.node.create_publisher, map(str.strip, context.options.topics.split(","))
+        self._footprints = [create(Polygon, checked_topic(context.node, topic), 1) for topic in topics if topic]
+        self._stop_zone = create(PolygonStamped, "stop_zone", 1)
+        self._heard, self._messages, self._looks = 0.0, 0, 0
+        self._sent: tuple = ()
+        self._said = ""
+        context.every(DRAW_EVERY, self.publish)
+
+    def publish(self) -> None:
+        """Publish both polygons if the shape is another than before, and every so often."""
+        shape, self._looks = self._shape(), self._looks + 1
+        if tuple(shape.vector) == self._sent and self._looks % REPEAT:
+            return
+        self._sent = tuple(shape.vector)
+        stamp, frame = self._context.node.get_clock().now().nanoseconds, self._context.options.footprint_frame
+        footprint = circumscribed_polygon(shape.inflated(self._context.options.padding), FOOTPRINT_CORNERS).corners
+        for publisher in self._footprints:
+            publisher.publish(polygon(footprint, frame, stamp).polygon)
+        outer = circumscribed_polygon(Zones.around(shape, self._settings).outer, FOOTPRINT_CORNERS).corners
+        self._stop_zone.publish(polygon(outer, frame, stamp))
+
+    def _shape(self) -> Shape:
+        """Return the shape at the arm's pose; that of any pose while the pose is unknown, or the model not fitted
+        there."""
+        if self._joints.messages != self._messages:
+            self._heard, self._messages = time.monotonic(), self._joints.messages
+        joints = self._joints.commanded
+        if not self._model.axes:  # a robot without an arm
+            return self._anywhere
+        missing = [joint for joint in self._model.followed if joint not in joints]
+        if missing or time.monotonic() - self._heard > STALE:
+            state, sentence = "silent", "the arm's pose is unknown: the footprint covers all arm poses"
+        elif outside := self._model.outside_of_coverage(joints):
+            low, high = self._model.covers[outside[0]]
+            state = "outside"
+            sentence = (
+                f"{outside[0]} is at {joints[outside[0]]:.2f}, the model was fitted for {low:.2f} .. {high:.2f}: "
+                "the footprint covers all fitted arm poses, and the robot may protrude from it"
+            )
+        else:
+            self._said = ""
+            return self._model.shape_for(joints)
+        if state != self._said:
+            self._said = state
+            self._context.log.warning(sentence)
+        return self._anywhere
+
+
+def publish_footprint(context: RobotContext) -> None:
+    """Publish the footprint until a signal ends the node. Raises `InputError` for a model that cannot be used."""
+    options = context.options
+    path = context.arguments.file or own_model_path()
+    if not Path(path).is_file():
+        raise InputError(
+            f"{path}: there is no body shape yet; run ros_calibrate_robot, or name the file of fit_body_shape_model"
+        )
+    model = load_body_shape_model(path)
+    for warning in model.warnings:
+        context.log.warning(warning)
+    Footprint(context, model, zone_settings(find_settings(options.settings)))
+    print(f"publishing the footprint of {path} on {options.topics} and the stop zone on /stop_zone", flush=True)
+    context.spin()
 
 
 def visualize(context: RobotContext) -> None:
