@@ -1,8 +1,5 @@
-"""The smallest shapes of each kind around points in the plane.
-
-Every shape of `enclosing_*` holds all points, whatever the solver reports: it is grown by what is outside. Raises
-`InputError` if the points span no area (a circle needs none).
-"""
+"""The smallest shapes around points in the plane. Every shape holds all points, whatever the solver reports; points
+that span no area raise `InputError` (a circle needs none)."""
 
 from collections.abc import Sequence
 
@@ -51,15 +48,14 @@ def enclosing_ellipse(points: np.ndarray) -> Ellipse:
 
 
 def enclosing_axis_aligned_ellipse(points: np.ndarray) -> Ellipse:
-    """Return the smallest ellipse around points (N, 2) whose axes are along x and y."""
+    """Return the smallest ellipse around points (N, 2) with axes along x and y."""
     hull = spanning_hull(points)
     return _least_ellipse(hull, np.diag(np.ptp(hull, axis=0) / 2), axis_aligned=True)
 
 
 def _least_ellipse(hull: np.ndarray, scale: np.ndarray, axis_aligned: bool = False) -> Ellipse:
-    """Return the ellipse of least area around hull corners (K, 2); `scale` (2, 2) makes them about as wide as high.
-    Scaled corners q ask for |A q - b| <= 1 with A = [[u, w], [w, v]], and the area is least where log det A is largest,
-    which is convex in (u, v, w, b): there is one minimum. With `axis_aligned` w is 0."""
+    """Return the ellipse of least area around hull corners (K, 2); `scale` (2, 2) makes them about as wide as high. For
+    scaled corners |A q - b| <= 1 with A = [[u, w], [w, v]]; -log det A is convex in (u, v, w, b)."""
     middle = (hull.min(axis=0) + hull.max(axis=0)) / 2
     x, y = np.linalg.solve(scale, (hull - middle).T)
 
@@ -91,16 +87,14 @@ def _least_ellipse(hull: np.ndarray, scale: np.ndarray, axis_aligned: bool = Fal
 
 
 def _ellipse(centre: np.ndarray, shape: np.ndarray) -> Ellipse:
-    """Return the ellipse (p - centre)' shape^-1 (p - centre) = 1, in canonical form."""
     squares, axes = np.linalg.eigh(shape)
     angle = float(np.rad2deg(np.arctan2(axes[1, 0], axes[0, 0])))
     return Ellipse(float(centre[0]), float(centre[1]), *(2 * np.sqrt(squares)).tolist(), angle).canonical()
 
 
 def algebraic_ellipse(points: np.ndarray) -> Ellipse:
-    """Return the ellipse of least algebraic distance to points (N, 2), which need not enclose them. Halir and Flusser,
-    "Numerically Stable Direct Least Squares Fitting of Ellipses" (after Fitzgibbon, Pilu and Fisher). Raises
-    `InputError` if no ellipse fits the points."""
+    """Return the ellipse of least algebraic distance to points (N, 2), which need not enclose them (Halir and Flusser,
+    "Numerically Stable Direct Least Squares Fitting of Ellipses"). Raises `InputError` if none fits."""
     points = np.asarray(points, dtype=float)
     if len(points) < 5:
         raise InputError(f"{len(points)} points: an ellipse has five parameters and needs five or more")
@@ -130,15 +124,13 @@ def enclosing_algebraic_ellipse(points: np.ndarray) -> Ellipse:
 
 
 def enclosing_capsule(points: np.ndarray) -> TaperedCapsule:
-    """Return the tapered capsule of least area around points (N, 2), in canonical form."""
     return capsule_minima(points)[0]
 
 
 def capsule_minima(points: np.ndarray, starts: Sequence[TaperedCapsule] = (), count=STARTS) -> list[TaperedCapsule]:
-    """Return the local minima of area among tapered capsules around points (N, 2), canonical, the smallest first. Two
-    tangents to the points fix a wedge, within which the two end discs follow in closed form, so whole families of
-    capsules are compared at once. From the smallest circle, the `count` best of this search, and `starts` (for instance
-    capsules of neighbouring poses), sequential quadratic programming refines all six numbers."""
+    """Return the local minima of area among tapered capsules around points (N, 2), canonical, the smallest first:
+    refined from the smallest circle, the `count` best of `wedge_capsules`, and `starts` (e.g. of neighbouring
+    poses)."""
     hull = spanning_hull(points)
     circle = enclosing_circle(hull)
     guesses = [start.vector for start in starts] + wedge_capsules(hull, count)
@@ -177,8 +169,8 @@ def refined_capsule(hull: np.ndarray, start: np.ndarray) -> TaperedCapsule:
 
 
 def wedge_capsules(hull: np.ndarray, count: int) -> list[np.ndarray]:
-    """Return the parameters (6,) of the `count` smallest, different capsules over a grid of wedges: an axis direction
-    and a half angle; the sides touch the hull, or are wider by some margin."""
+    """Return the parameters (6,) of the `count` smallest, different capsules over a grid of wedges (axis direction,
+    half angle) whose sides touch the hull (K, 2), or are wider by some margin."""
     middle, scale = hull.mean(axis=0), np.abs(hull - hull.mean(axis=0)).max()
     corners = (hull - middle) / scale
     angles = np.arange(DIRECTIONS) * (2 * np.pi / DIRECTIONS)
@@ -200,11 +192,10 @@ def wedge_capsules(hull: np.ndarray, count: int) -> list[np.ndarray]:
 
 
 def _capsules_in_wedges(corners, angle, taper, left, right) -> np.ndarray:
-    """Return for every wedge (W of them) the smallest capsule (W, 6) that fills it and holds all corners (K, 2). In the
-    wedge's frame x is along the axis towards the narrow end. Discs that touch both sides have the radius r(s) = wide -
-    s sin(taper) at s along the axis; a corner (x, y) lies on the circles of centre s with (x - s)^2 + y^2 = r(s)^2,
-    quadratic in s: the smaller root is the last centre whose front arc it touches, the larger root the first one for
-    the rear arc."""
+    """Return for each of W wedges the smallest capsule (W, 6) that fills it and holds all corners (K, 2). With x along
+    the axis towards the narrow end, discs that touch both sides have the radius r(s) = wide - s sin(taper); a corner
+    lies on those with (x - s)^2 + y^2 = r(s)^2: the smaller root is the last centre whose front arc it touches, the
+    larger one the first for the rear arc."""
     sine, cosine = np.sin(taper), np.cos(taper)
     axis = np.stack([np.cos(angle), np.sin(angle)], axis=1)
     normal = np.stack([-axis[:, 1], axis[:, 0]], axis=1)
@@ -232,11 +223,9 @@ def enclosing_polygon(points: np.ndarray, sides: int) -> ConvexPolygon:
 
 
 def common_normals(hulls: Sequence[np.ndarray], sides: int) -> np.ndarray:
-    """Return the outward normals (`sides` or fewer, 2) of polygons with parallel sides around each of several hulls
-    (corners (K, 2), counterclockwise) with the least total area. Polygons with parallel sides can be interpolated. What
-    one side adds to its successor's is independent of all others, so dynamic programming finds the best cycle of a set
-    of directions exactly. At the optimum for one hull all sides but one lie on sides of the hull (DePano; Klee), which
-    are among the directions."""
+    """Return the outward normals (`sides` or fewer, 2) of the parallel-sided polygons around several hulls (corners (K,
+    2), counterclockwise) with the least total area, by dynamic programming over candidate directions. For one hull all
+    sides but one of the optimum lie on hull sides (DePano; Klee)."""
     if sides < 3:
         raise InputError(f"a polygon of {sides} sides encloses nothing; 3 or more are needed")
     normals = _candidate_normals(hulls)
@@ -261,7 +250,7 @@ def _candidate_normals(hulls: Sequence[np.ndarray]) -> np.ndarray:
 
 
 def _corner_areas(hull: np.ndarray, normals: np.ndarray, touching: np.ndarray) -> np.ndarray:
-    """Return the area (M, M) between the hull and the corner where side i is followed by side j; inf if none is."""
+    """Return the area (M, M) between the hull and the corner of side i followed by side j; inf if there is none."""
     p = hull[touching]
     cross = normals[:, None, 0] * normals[None, :, 1] - normals[:, None, 1] * normals[None, :, 0]
     offsets = (normals * p).sum(axis=1)
@@ -279,8 +268,8 @@ def _corner_areas(hull: np.ndarray, normals: np.ndarray, touching: np.ndarray) -
 
 
 def _cheapest_cycle(cost: np.ndarray, count: int) -> np.ndarray:
-    """Return the indices (count,) of the cycle of `count` steps with the least sum of `cost[i, j]` for steps i to j.
-    Indices increase but for the step back. One side lies in every half turn: starts in the first half suffice."""
+    """Return the increasing indices (count,) of the cycle of least sum of `cost[i, j]` over its steps. One side lies in
+    every half turn, so starts in the first half suffice."""
     total = len(cost)
     forward = np.where(np.triu(np.ones_like(cost, dtype=bool), 1), cost, np.inf)
     starts = np.arange(total // 2 + 1)

@@ -53,15 +53,14 @@ def fit_plane(points: np.ndarray, weights: np.ndarray | None = None) -> tuple[Pl
 
 
 def floor_error(truth: Plane, estimate: Plane) -> tuple[float, float]:
-    """Return the distance of two floors at the frame's origin (m), and the angle between their normals (rad)."""
+    """Return the distance of two floors at the frame's origin (m), and their angle (rad)."""
     estimate = estimate.facing(truth.normal)
     return abs(truth.offset - estimate.offset), angle_between(truth.normal, estimate.normal)
 
 
 def footprint_from_base(floor_in_base: Plane) -> np.ndarray:
-    """Return `base_footprint_from_base_link` of a floor plane in base_link: base_footprint lies on the floor below
-    base_link's origin, z along the upward normal, x along the projection of base_link's x axis (the definition of the
-    published calibration)."""
+    """Return `base_footprint_from_base_link` of a floor in base_link: the origin on the floor below base_link's, z
+    along the upward normal, x along the projection of base_link's x axis."""
     up = floor_in_base.facing(UP)
     z_axis = up.normal
     x_axis = np.array([1.0, 0.0, 0.0]) - z_axis[0] * z_axis
@@ -78,9 +77,7 @@ def floor_of_footprint(footprint_from_base_link: np.ndarray) -> Plane:
 
 
 def height_slopes(points: np.ndarray, floor: Plane) -> np.ndarray:
-    """Return d(height over the assumed floor) / d(increment) (N, 3) at points on it (N, 3). The floor moves to (normal
-    + tilt x normal) . p + offset + height; a point on the moved floor has the height -(height + tilt . (normal x p))
-    over the assumed one."""
+    """Return d(height over the assumed floor) / d(increment of the floor) (N, 3) at points on it (N, 3)."""
     levers = np.cross(floor.normal, points)
     return -np.column_stack([np.ones(len(points)), levers[:, 0], levers[:, 1]])
 
@@ -92,6 +89,6 @@ def incremented(floor: Plane, increment: np.ndarray) -> Plane:
 
 
 def floor_between(before: Plane, after: Plane) -> np.ndarray:
-    """Return the increment (3,) that leads from one floor to another: height in m, tilts about x and y in rad."""
+    """Return the increment (height in m, tilts about x and y in rad) from one floor to another."""
     tilt = np.cross(before.normal, after.normal)
     return np.array([after.offset - before.offset, tilt[0], tilt[1]])

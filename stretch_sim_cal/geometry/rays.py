@@ -1,7 +1,4 @@
-"""Rays against triangles, with Embree, and the nearest ranges by direction.
-
-Lengths in m; Embree computes in single precision, to a few micrometres here.
-"""
+"""Rays against triangles, with Embree in single precision (some micrometres), and range images. In m."""
 
 import numpy as np
 from embreex.mesh_construction import TriangleMesh
@@ -18,8 +15,8 @@ class RayTarget:
             TriangleMesh(self._scene, np.asarray(triangles, dtype=np.float32))
 
     def cast(self, origins: np.ndarray, directions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the distances (N,) along unit `directions` (N, 3) from `origins` (N, 3) or (3,) to the first
-        triangles, inf for none, and the triangles' indices (N,), -1 for none."""
+        """Return the distances (N,) along unit `directions` (N, 3) from `origins` (N, 3) or (3,), inf for no hit, and
+        the triangles' indices (N,), -1 for none."""
         if self._empty or not len(directions):
             return np.full(len(directions), np.inf), np.full(len(directions), -1)
         directions = np.ascontiguousarray(directions, dtype=np.float32)
@@ -46,6 +43,5 @@ class RangeImage:
         return azimuth * elevations + np.clip(elevation, 0, elevations - 1), ranges
 
     def add(self, points: np.ndarray) -> None:
-        """Take points (N, 3 or more)."""
         cells, ranges = self.cells(points)
         np.minimum.at(self.nearest.reshape(-1), cells, ranges)

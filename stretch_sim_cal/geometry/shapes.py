@@ -1,9 +1,5 @@
-"""Convex shapes in the plane that enclose a robot's body: circle, ellipse, tapered capsule, convex polygon.
-
-Lengths in m, angles in rad unless degrees are named. All are immutable and share
-`area`, `signed_distance`, `covers`, `outline`, `support`, `inflated`, `grown_to_enclose`, and `vector` /
-`from_vector` with the numbers of `parameters` in their order, which is what interpolation works on.
-"""
+"""Convex shapes in the plane that enclose a robot's body: circle, ellipse, tapered capsule, convex polygon. Lengths in
+m, angles in rad unless degrees are named."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -18,7 +14,7 @@ from stretch_sim_cal.geometry.points import convex_hull, polygon_area
 
 
 class Shape(ABC):
-    """A convex region of the plane."""
+    """A convex region of the plane, immutable. `vector` has the numbers of `parameters`, which are interpolated."""
 
     @property
     @abstractmethod
@@ -31,15 +27,15 @@ class Shape(ABC):
 
     @abstractmethod
     def support(self, directions: np.ndarray) -> np.ndarray:
-        """Return how far the shape reaches (N,) along unit vectors (N, 2), from the origin."""
+        """Return how far the shape reaches (N,) from the origin along unit vectors (N, 2)."""
 
     @abstractmethod
     def outline(self, count: int = 72) -> np.ndarray:
-        """Return points (count, 2) on the boundary, counterclockwise, the last unlike the first."""
+        """Return points (count, 2) on the boundary, counterclockwise, without repeating the first."""
 
     @abstractmethod
     def covers(self, x: np.ndarray, y: np.ndarray) -> np.ndarray:
-        """Return which (N,) of points at `x` (N,) and `y` (N,) are inside, quickly and in their precision."""
+        """Return which (N,) points at `x` (N,) and `y` (N,) are inside, in their precision."""
 
     @abstractmethod
     def inflated(self, margin: float) -> "Shape":
@@ -60,7 +56,7 @@ class Shape(ABC):
 
     @classmethod
     def from_parameters(cls, parameters: dict) -> "Shape":
-        """Return the shape of `parameters`. Raises `InputError` if one is missing or no finite number."""
+        """Raises `InputError` if a parameter is missing or no finite number."""
         names = [field.name for field in fields(cls)]
         try:
             vector = np.array([float(parameters[name]) for name in names])
@@ -71,7 +67,7 @@ class Shape(ABC):
         return cls.from_vector(vector)
 
     def protrusion(self, points: np.ndarray) -> float:
-        """Return how far points (N, 2) reach outside at most; 0 if none does."""
+        """Return how far points (N, 2) reach outside at most, 0 or more."""
         return float(max(0.0, self.signed_distance(points).max(initial=0.0)))
 
     @classmethod
@@ -86,7 +82,7 @@ class Shape(ABC):
 
 
 def meeting_points(normals: np.ndarray, offsets: np.ndarray) -> np.ndarray:
-    """Return where each line `normal . p = offset` (K of them, cyclic) meets the one before it, (K, 2)."""
+    """Return where (K, 2) each line `normal . p = offset` (K of them, cyclic) meets the one before it."""
     before, offsets_before = np.roll(normals, 1, axis=0), np.roll(offsets, 1)
     determinant = before[:, 0] * normals[:, 1] - before[:, 1] * normals[:, 0]
     x = (offsets_before * normals[:, 1] - offsets * before[:, 1]) / determinant
@@ -133,7 +129,7 @@ class Circle(Shape):
 @dataclass(frozen=True)
 class Ellipse(Shape):
     """An ellipse with the full axes `axes_x` and `axes_y`, turned counterclockwise by `angle` degrees. `inflated`
-    lengthens each half axis by the margin, as readers of the model file do; between the axes that is a little less."""
+    lengthens each half axis by the margin, as readers of the model file do: a little less between the axes."""
 
     center_x: float
     center_y: float
@@ -147,21 +143,19 @@ class Ellipse(Shape):
 
     @property
     def half(self) -> np.ndarray:
-        """The half axes (2,)."""
         return np.array([self.axes_x, self.axes_y]) / 2
 
     @property
     def rotation(self) -> np.ndarray:
-        """The matrix (2, 2) whose columns are the directions of the two axes."""
+        """The matrix (2, 2) whose columns are the axes' directions."""
         cosine, sine = np.cos(np.deg2rad(self.angle)), np.sin(np.deg2rad(self.angle))
         return np.array([[cosine, -sine], [sine, cosine]])
 
     def in_axes(self, points: np.ndarray) -> np.ndarray:
-        """Return points (N, 2) along the two axes from the centre."""
         return (points - [self.center_x, self.center_y]) @ self.rotation
 
     def level(self, points: np.ndarray) -> np.ndarray:
-        """Return by which factor (N,) the ellipse about its centre passes through points (N, 2)."""
+        """Return the factors (N,) by which the ellipse about its centre passes through points (N, 2)."""
         return np.linalg.norm(self.in_axes(points) / self.half, axis=1)
 
     def signed_distance(self, points):
@@ -187,7 +181,6 @@ class Ellipse(Shape):
         return Ellipse(self.center_x, self.center_y, *longer, self.angle)
 
     def scaled(self, factor: float) -> "Ellipse":
-        """Return the ellipse enlarged about its centre."""
         return Ellipse(self.center_x, self.center_y, self.axes_x * factor, self.axes_y * factor, self.angle)
 
     def grown_to_enclose(self, points):
@@ -195,32 +188,30 @@ class Ellipse(Shape):
         return self if factor <= 1 else self.scaled(factor * (1 + 1e-12))
 
     def like(self, other: "Ellipse") -> "Ellipse":
-        """Return this same ellipse with axes and angle nearest to those of `other`: turning by 180 degrees, or by 90
-        with the axes exchanged, changes only the numbers."""
+        """Return this ellipse with the axes and angle nearest to those of `other`, among its equivalent forms."""
         turns = round((other.angle - self.angle) / 90)
         return min(map(self._counted, range(turns - 4, turns + 5)), key=lambda form: form._unlikeness(other))
 
     def canonical(self) -> "Ellipse":
-        """Return this same ellipse with its angle in (-45, 45] degrees."""
+        """Return this ellipse with its angle in (-45, 45] degrees."""
         return self._counted(-int(np.ceil((self.angle - 45.0) / 90.0)))
 
     def _counted(self, turns: int) -> "Ellipse":
-        """Return this same ellipse with its angle larger by quarter turns, and its axes named accordingly."""
+        """Return this ellipse with its angle larger by quarter turns, and its axes exchanged accordingly."""
         axes = (self.axes_y, self.axes_x) if turns % 2 else (self.axes_x, self.axes_y)
         return Ellipse(self.center_x, self.center_y, *axes, self.angle + 90.0 * turns)
 
     def _unlikeness(self, other: "Ellipse") -> float:
-        """Squared difference of axes and angle, the angle by the length that it moves the ends of the axes."""
+        """Squared difference of axes and angle, the latter by how far it moves the axes' ends."""
         arm = abs(self.axes_x - self.axes_y) / 2 + 1e-3
         turn = np.deg2rad(self.angle - other.angle) * arm
         return (self.axes_x - other.axes_x) ** 2 + (self.axes_y - other.axes_y) ** 2 + float(turn) ** 2
 
 
 def _nearest_on_ellipse(points: np.ndarray, half: np.ndarray) -> np.ndarray:
-    """Return the nearest points (N, 2) of the ellipse with half axes (2,) to points (N, 2) of the first quadrant.
-    Newton on the secular equation sum (half p / (t + half^2))^2 = 1, convex and falling right of its largest pole
-    (Eberly, "Distance from a Point to an Ellipse"), converges from left of the root without overshooting. The unknown
-    is counted from that pole, so that points on the longer axis lose no digits."""
+    """Return the nearest points (N, 2) of the ellipse with half axes (2,) to points (N, 2) of the first quadrant:
+    Newton on the secular equation sum (half p / (t + half^2))^2 = 1 from left of the root (Eberly, "Distance from a
+    Point to an Ellipse"). t is counted from the largest pole, so that points on the longer axis lose no digits."""
     scale = half.max()
     half, points = half / scale, np.maximum(points / scale, 1e-14)
     from_pole = half**2 - half.min() ** 2
@@ -255,7 +246,7 @@ class TaperedCapsule(Shape):
 
     @classmethod
     def protrusions(cls, vectors, hulls):
-        """All in one, many times as fast as one by one."""
+        """All at once, many times as fast."""
         counts = np.array([len(hull) for hull in hulls])
         distances = capsule_distance(np.repeat(vectors, counts, axis=0), np.concatenate(hulls))[0]
         return np.maximum(np.maximum.reduceat(distances, np.cumsum(counts) - counts), 0.0)
@@ -265,14 +256,14 @@ class TaperedCapsule(Shape):
         return np.maximum(first, directions @ [self.x2, self.y2] + self.r2)
 
     def outline(self, count=72):
-        """Points at which evenly turned normals touch, without the straight sides' inner points."""
+        """Points at which evenly turned normals touch, none inside the straight sides."""
         directions = np.stack(turned(count), axis=1)
         first = directions @ [self.x1, self.y1] + self.r1 >= directions @ [self.x2, self.y2] + self.r2
         centres = np.where(first[:, None], [self.x1, self.y1], [self.x2, self.y2])
         return centres + directions * np.where(first, self.r1, self.r2)[:, None]
 
     def covers(self, x, y):
-        """A point is inside if |p - c(t)|^2 - r(t)^2, quadratic in t, is not positive at its minimum over [0, 1]."""
+        """Inside is where |p - c(t)|^2 - r(t)^2, quadratic in t, is not positive at its minimum over [0, 1]."""
         number = x.dtype.type
         ex, ey, dr = number(self.x2 - self.x1), number(self.y2 - self.y1), number(self.r2 - self.r1)
         first = number(self.r1)
@@ -291,7 +282,6 @@ class TaperedCapsule(Shape):
 
     @property
     def is_circle(self) -> bool:
-        """Whether one disc holds the other."""
         return np.hypot(self.x2 - self.x1, self.y2 - self.y1) <= abs(self.r1 - self.r2)
 
     @property
@@ -302,8 +292,8 @@ class TaperedCapsule(Shape):
         return TaperedCapsule(self.x2, self.y2, self.r2, self.x1, self.y1, self.r1)
 
     def like(self, other: "TaperedCapsule") -> "TaperedCapsule":
-        """Return this same capsule with its ends ordered as in `other`. A circle's inner disc may be any: it becomes as
-        much of `other`'s second one as fits inside."""
+        """Return this capsule with its ends ordered as in `other`. A circle's inner disc becomes as much of `other`'s
+        second one as fits inside."""
         if not self.is_circle:
             unlike = np.linalg.norm(self.vector - other.vector)
             return self.swapped() if np.linalg.norm(self.swapped().vector - other.vector) < unlike else self
@@ -314,8 +304,8 @@ class TaperedCapsule(Shape):
         return TaperedCapsule(x, y, larger, x + share * (other.x2 - x), y + share * (other.y2 - y), radius)
 
     def canonical(self) -> "TaperedCapsule":
-        """Return this same capsule with the end nearer to the origin first. If one disc holds the other both ends
-        become the larger: published readers look only at the first then."""
+        """Return this capsule with the end nearer to the origin first. If one disc holds the other, both become the
+        larger: published readers look only at the first then."""
         if self.is_circle:
             return TaperedCapsule(*self.larger, *self.larger)
         first, second = np.hypot(self.x1, self.y1), np.hypot(self.x2, self.y2)
@@ -323,8 +313,8 @@ class TaperedCapsule(Shape):
 
 
 def capsule_area(vector: np.ndarray) -> tuple[float, np.ndarray]:
-    """Return the area of the tapered capsule (x1, y1, r1, x2, y2, r2) and its gradient (6,), the boundary's speed
-    integrated along it, which stays finite if one disc holds the other."""
+    """Return the area of the tapered capsule (x1, y1, r1, x2, y2, r2) and its gradient (6,), finite also if one disc
+    holds the other."""
     x1, y1, r1, x2, y2, r2 = vector
     dx, dy, dr = x2 - x1, y2 - y1, r1 - r2
     length = np.hypot(dx, dy)
@@ -341,8 +331,7 @@ def capsule_area(vector: np.ndarray) -> tuple[float, np.ndarray]:
 
 def capsule_distance(vector: np.ndarray, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the signed distance (N,) of points (N, 2) from a tapered capsule (6,), or from capsules (N, 6), and its
-    gradient (N, 6) by the capsule's numbers. The capsule is the union of the discs between its ends, so the distance is
-    the least over t in [0, 1] of |p - c(t)| - r(t), convex in t, with its minimum in closed form."""
+    gradient (N, 6): the least over t in [0, 1] of |p - c(t)| - r(t), in closed form."""
     x1, y1, r1, x2, y2, r2 = np.moveaxis(vector, -1, 0)
     dx, dy, dr = x2 - x1, y2 - y1, r2 - r1
     length = np.maximum(np.sqrt(dx * dx + dy * dy), 1e-300)
@@ -362,9 +351,8 @@ def capsule_distance(vector: np.ndarray, points: np.ndarray) -> tuple[np.ndarray
 
 @dataclass(frozen=True, eq=False)
 class ConvexPolygon(Shape):
-    """The convex hull of `vertices` (K, 2), kept in the order given. `inflated` moves every side outward. `normals` (K,
-    2), optional, are the outward ones of the sides from each vertex: sides may then have no length, as if several
-    tangents touch a corner, and still grow when the polygon is inflated."""
+    """The convex hull of `vertices` (K, 2), kept in order. `inflated` moves every side outward. `normals` (K, 2),
+    optional, are the outward ones of the sides from each vertex, of which some may have no length and still grow."""
 
     vertices: np.ndarray
     normals: np.ndarray | None = None
@@ -411,7 +399,7 @@ class ConvexPolygon(Shape):
         return (directions @ np.asarray(self.vertices).T).max(axis=1)
 
     def outline(self, count=72):
-        """`count` points evenly along the boundary; with `count` 0 the corners themselves."""
+        """As of `Shape`; with `count` 0 the corners themselves."""
         corners = self.corners
         if not count:
             return corners

@@ -1,10 +1,5 @@
-"""Rigid transforms as 4x4 arrays.
-
-The convention of the whole package: `target_from_source` (in files and seeds also `source_to_target`) maps
-coordinates in source to coordinates in target, `p_target = target_from_source @ p_source`. Lengths are in m, angles in
-rad. Roll, pitch and yaw turn about the fixed x, then y, then z axis (as in URDF). A twist is (tx, ty, tz, rx, ry, rz);
-covariances are 6x6 over it, with `true = exp(twist) @ estimate`, that is in the target frame.
-"""
+"""Rigid transforms (4, 4) and twists (tx, ty, tz, rx, ry, rz), in m and rad: `p_target = target_from_source @
+p_source`. Roll, pitch, yaw are about fixed axes; covariances are of twists with `true = exp(twist) @ estimate`."""
 
 import math
 import warnings
@@ -18,7 +13,6 @@ SIDES = ("left", "right")  # the two lidars, in the order of every pair of cloud
 
 
 def from_rotation_translation(rotation: np.ndarray, translation: np.ndarray) -> np.ndarray:
-    """Return the 4x4 transform of a 3x3 rotation and a translation (3,)."""
     transform = np.eye(4)
     transform[:3, :3] = rotation
     transform[:3, 3] = translation
@@ -26,7 +20,7 @@ def from_rotation_translation(rotation: np.ndarray, translation: np.ndarray) -> 
 
 
 def from_xyz_rpy(xyz=(0.0, 0.0, 0.0), rpy=(0.0, 0.0, 0.0)) -> np.ndarray:
-    """Return the 4x4 transform of a URDF origin: translation (3,) in m, fixed-axis roll, pitch, yaw (3,) in rad."""
+    """Return the transform of a URDF origin: translation (3,), fixed-axis roll, pitch, yaw (3,)."""
     # Written out, as below: scipy takes ten times as long for one, and descriptions have hundreds, /tf thousands.
     roll, pitch, yaw = map(float, rpy)
     if not (roll or pitch or yaw):
@@ -42,14 +36,14 @@ def from_xyz_rpy(xyz=(0.0, 0.0, 0.0), rpy=(0.0, 0.0, 0.0)) -> np.ndarray:
 
 
 def to_xyz_rpy(transform: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return translation (3,) and fixed-axis roll, pitch, yaw (3,) of a 4x4 transform; at 90 deg pitch without yaw."""
+    """Return translation (3,) and fixed-axis roll, pitch, yaw (3,); at 90 deg pitch without yaw."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Gimbal lock")
         return transform[:3, 3].copy(), Rotation.from_matrix(transform[:3, :3]).as_euler("xyz")
 
 
 def from_xyz_quaternion(xyz, quaternion) -> np.ndarray:
-    """Return the 4x4 transform of a translation (3,) and a quaternion (x, y, z, w) of any length but zero."""
+    """Return the transform of a translation (3,) and a quaternion (x, y, z, w) of any length but zero."""
     x, y, z, w = map(float, quaternion)
     length = math.hypot(x, y, z, w)
     x, y, z, w = x / length, y / length, z / length, w / length
@@ -62,7 +56,7 @@ def from_xyz_quaternion(xyz, quaternion) -> np.ndarray:
 
 
 def to_xyz_quaternion(transform: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return translation (3,) and unit quaternion (x, y, z, w) of a 4x4 transform."""
+    """Return translation (3,) and unit quaternion (x, y, z, w)."""
     return transform[:3, 3].copy(), Rotation.from_matrix(transform[:3, :3]).as_quat(canonical=True)
 
 
@@ -77,25 +71,25 @@ def inverse(transform: np.ndarray) -> np.ndarray:
 
 
 def apply(transform: np.ndarray, points: np.ndarray) -> np.ndarray:
-    """Return points (N, 3) moved by a 4x4 transform, in the points' own precision."""
+    """Return points (N, 3) moved by a transform, in the points' own precision."""
     dtype = points.dtype if np.issubdtype(points.dtype, np.floating) else float
     return points @ transform[:3, :3].T.astype(dtype) + transform[:3, 3].astype(dtype)
 
 
 def exp(twist: np.ndarray) -> np.ndarray:
-    """Return the 4x4 transform of a twist (tx, ty, tz, rx, ry, rz), the exponential map of SE(3)."""
+    """Return the transform of a twist (6,), the exponential map of SE(3)."""
     twist = np.asarray(twist, dtype=float)
     return RigidTransform.from_exp_coords(np.concatenate([twist[3:], twist[:3]])).as_matrix()
 
 
 def log(transform: np.ndarray) -> np.ndarray:
-    """Return the twist (tx, ty, tz, rx, ry, rz) of a 4x4 transform, the inverse of `exp`."""
+    """Return the twist (6,) of a transform, the inverse of `exp`."""
     coordinates = RigidTransform.from_matrix(transform).as_exp_coords()
     return np.concatenate([coordinates[3:], coordinates[:3]])
 
 
 def adjoint(transform: np.ndarray) -> np.ndarray:
-    """Return the 6x6 adjoint A of a transform T: `T @ exp(xi) @ inverse(T) == exp(A @ xi)`."""
+    """Return the adjoint A (6, 6) of a transform T: `T @ exp(xi) @ inverse(T) == exp(A @ xi)`."""
     rotation, translation = transform[:3, :3], transform[:3, 3]
     result = np.zeros((6, 6))
     result[:3, :3] = result[3:, 3:] = rotation
@@ -104,8 +98,8 @@ def adjoint(transform: np.ndarray) -> np.ndarray:
 
 
 def about_origin(pose: np.ndarray) -> np.ndarray:
-    """Return the derivative (6, 6) of the twist of something at a `pose` (4, 4) about its own origin by that about the
-    frame's origin, both along the frame's axes."""
+    """Return the derivative (6, 6) of a twist about the origin of a `pose` (4, 4) by that about the frame's origin,
+    both along the frame's axes."""
     return adjoint(from_xyz_rpy(-pose[:3, 3]))
 
 
@@ -121,24 +115,24 @@ def skew(vector: np.ndarray) -> np.ndarray:
 
 
 def rotation_angle(transform: np.ndarray) -> float:
-    """Return the angle in rad, 0 to pi, that a 4x4 (or 3x3) transform turns by."""
+    """Return the angle in rad, 0 to pi, of a transform or 3x3 rotation."""
     return float(Rotation.from_matrix(transform[:3, :3]).magnitude())
 
 
 def angle_between(first: np.ndarray, second: np.ndarray) -> float:
-    """Return the angle in rad, 0 to pi, between two vectors (3,) of any length but zero, exact also for small ones."""
+    """Return the angle in rad, 0 to pi, between vectors (3,), exact also if it is small."""
     return float(np.arctan2(np.linalg.norm(np.cross(first, second)), np.dot(first, second)))
 
 
 def error(truth: np.ndarray, estimate: np.ndarray) -> tuple[float, float]:
-    """Return how far `estimate` is from `truth`: length (m) and angle (rad) of `inverse(truth) @ estimate`."""
+    """Return length (m) and angle (rad) of `inverse(truth) @ estimate`."""
     difference = inverse(truth) @ estimate
     return float(np.linalg.norm(difference[:3, 3])), rotation_angle(difference)
 
 
 def check_rigid(transform, name: str = "transform", tolerance: float = 1e-4) -> np.ndarray:
-    """Return `transform` as a float 4x4 array with an exactly orthonormal rotation. Raises `InputError` naming `name`
-    if it is not 4x4, not finite, or further than `tolerance` from rigid."""
+    """Return `transform` as a float array with an exactly orthonormal rotation. Raises `InputError` naming `name` if it
+    is not 4x4, not finite, or further than `tolerance` from rigid."""
     try:
         matrix = np.array(transform, dtype=float)
     except (TypeError, ValueError) as problem:

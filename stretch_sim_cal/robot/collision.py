@@ -21,9 +21,8 @@ class SelfCollision:
     Pairs close by design are left out: links that do not move against each other or are connected by one joint, parts
     of one telescope (only parallel prismatic joints between them, beside those of `still`), fingers that close (each on
     one joint of the same body, and too close at position zero), pairs too close in every one of some random
-    configurations, and pairs between which only joints of `still` move. `floor` (m) is the height of a horizontal floor
-    in the root's frame; only links are checked against it that other joints than those of `still` may raise.
-    """
+    configurations, and pairs between which only joints of `still` move. `floor` (m) is its height in the root's frame;
+    only links are checked against it that other joints than those of `still` may raise."""
 
     def __init__(
         self, model: RobotModel, margin: float = 0.01, floor: float | None = None, still: Collection[str] = ()
@@ -45,14 +44,13 @@ class SelfCollision:
         self._above_floor = [i for i, shape in enumerate(self._shapes) if np.ptp(shape.lowest(frames[:, i])) > 1e-3]
 
     def colliding_pairs(self, positions: Positions) -> list[tuple[str, str]]:
-        """Return the pairs of links closer than the margin in one configuration; a link too close to the floor makes a
-        pair with `FLOOR`. Raises `InputError` as `link_transforms` does."""
+        """Return the pairs of links closer than the margin in one configuration, with `FLOOR` for the floor."""
         frames = self._frames(positions)[0]
         found = [(self.links[a], self.links[b]) for a, b in self._close(frames, self._pairs)]
         return found + [(self.links[index], FLOOR) for index in np.flatnonzero(self._on_floor(frames))]
 
     def is_free(self, positions: Positions) -> bool:
-        """Return whether nothing is closer than the margin in one configuration; cheaper than listing the pairs."""
+        """Return whether nothing is closer than the margin; cheaper than listing the pairs."""
         return bool(self.free(positions)[0])
 
     def free(self, positions: Positions) -> np.ndarray:

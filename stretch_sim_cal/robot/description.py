@@ -1,11 +1,5 @@
-"""Loads robot descriptions: URDF, xacro and SDF files, and URDF text, strictly and safely.
-
-Every fault is one line that names the element. Text may come from anywhere (/robot_description): entities and DTDs are
-refused, nothing is evaluated, and no file is opened. Format: the URDF specification (http://wiki.ros.org/urdf/XML),
-with the defaults of its parser; of SDF see `sdf.py`. A xacro is a program: it includes files, reads YAML and evaluates
-Python expressions in a thin sandbox. Expand only files that the user has chosen; text from the network goes to
-`parse_urdf`.
-"""
+"""Loads URDF, xacro and SDF files strictly and safely; every fault is one line that names the element. A xacro
+evaluates Python: expand only files that the user has chosen; text from the network goes to `parse_urdf`."""
 
 import contextlib
 import math
@@ -44,9 +38,8 @@ def load_model(
     """Return the model of a URDF, xacro or SDF file, or of a URDF text (anything that begins with `<`).
 
     `arguments` are those of the xacro; `mesh_folders` maps package names of `package://` meshes, and of `$(find ...)`
-    in a xacro, to folders. Relative meshes start at the file's folder. Of an SDF the links and joints of its one model
-    are read, not its shapes. Raises `InputError` naming the file and the element.
-    """
+    in a xacro, to folders. Relative meshes start at the file's folder. Of an SDF links and joints are read, not its
+    shapes. Raises `InputError` naming the file and the element."""
     if isinstance(source, str) and source.lstrip("\ufeff \t\r\n").startswith("<"):
         if arguments:
             raise InputError("xacro arguments need a xacro file, this is the text of a URDF")
@@ -60,7 +53,7 @@ def load_model(
 def load_urdf_text(
     path: str | os.PathLike, arguments: Mapping[str, object] | None = None, folders: MeshFolders | None = None
 ) -> str:
-    """Return the URDF text of a URDF, xacro (see `load_model`) or SDF file. Raises `InputError`."""
+    """Return the URDF text of a file as of `load_model`. Raises `InputError`."""
     path = Path(path).expanduser()
     text = read_text(path)
     if is_xacro(path, text):
@@ -71,12 +64,11 @@ def load_urdf_text(
 
 
 def is_xacro(path: Path, text: str) -> bool:
-    """Return whether a file is a xacro: by its name, or by the namespace it declares."""
     return path.suffix == ".xacro" or "xmlns:xacro" in text
 
 
 def parse_xml(text: str, source: str) -> Element:
-    """Return the root element of an XML text. Raises `InputError` for malformed XML, and for any DTD or entity."""
+    """Return the root element of an XML text. Raises `InputError` for malformed XML, any DTD or entity."""
     try:
         # As bytes: a declared encoding would make the parser reject a str, or be wrong about it.
         return defusedxml.ElementTree.fromstring(text.encode("utf-8", "surrogatepass"), forbid_dtd=True)
@@ -92,10 +84,9 @@ def parse_urdf(
     text: str | Element, base_directory: str | os.PathLike | None = None, source: str = "<text>",
     mesh_folders: MeshFolders | None = None,
 ) -> RobotModel:  # fmt: skip
-    """Return the model of a URDF's text, or root element. Relative mesh names start at `base_directory` (None: they
-    stay unresolved until a mesh is read); `mesh_folders` are the folders of `package://` names (others are looked for
-    in the ament index and `ROS_PACKAGE_PATH`). Raises `InputError`, beginning with `source`, for anything that is not
-    one valid tree."""
+    """Return the model of a URDF's text, or root element (http://wiki.ros.org/urdf/XML, with its parser's defaults).
+    Relative mesh names start at `base_directory` (None: they stay unresolved); packages are looked for in
+    `mesh_folders`, the ament index and `ROS_PACKAGE_PATH`. Raises `InputError`, beginning with `source`."""
     root = parse_xml(text, source) if isinstance(text, str) else text
     if root.tag != "robot":
         raise InputError(f"{source}: its root element is <{root.tag}>, a URDF begins with <robot>")
@@ -115,7 +106,7 @@ class _Fault(Exception):
 
 
 class _Reader:
-    """Reads elements of a URDF; `where` names the link or joint that a `_Fault` is in."""
+    """Reads elements of a URDF; `where` names the link or joint of a `_Fault`."""
 
     def __init__(self, base_directory: Path | None, mesh_folders: MeshFolders):
         self.base_directory, self.mesh_folders = base_directory, mesh_folders
@@ -246,8 +237,8 @@ class _Reader:
 
 
 def mesh_path(filename: str, base_directory: Path | None, mesh_folders: MeshFolders) -> Path | None:
-    """Return the path of a URDF's mesh name: `package://`, `file://`, absolute, or relative to the URDF; None if its
-    package or base folder is not known. The file need not exist."""
+    """Return the path of a mesh name (`package://`, `file://`, absolute, or relative to the URDF), which need not
+    exist; None if its package or base folder is not known."""
     url = urlparse(filename)
     if url.scheme in PACKAGE_SCHEMES:
         folder = package_folder(url.netloc, mesh_folders)
@@ -261,12 +252,12 @@ def mesh_path(filename: str, base_directory: Path | None, mesh_folders: MeshFold
 
 
 def mesh_packages(filenames: Iterable[str]) -> set[str]:
-    """Return the packages that mesh names of a URDF begin with."""
+    """Return the packages of mesh names."""
     return {url.netloc for url in map(urlparse, filenames) if url.scheme in PACKAGE_SCHEMES}
 
 
 def package_folder(package: str, mesh_folders: MeshFolders) -> Path | None:
-    """Return the folder of a package: from `mesh_folders`, else the ament index, else `ROS_PACKAGE_PATH`; or None."""
+    """Return the folder of a package: from `mesh_folders`, the ament index or `ROS_PACKAGE_PATH`; or None."""
     if package in mesh_folders:
         return Path(mesh_folders[package]).expanduser().absolute()
     folders = [*(prefix / "share" for prefix in folders_in("AMENT_PREFIX_PATH")), *folders_in("ROS_PACKAGE_PATH")]
@@ -274,8 +265,7 @@ def package_folder(package: str, mesh_folders: MeshFolders) -> Path | None:
 
 
 def found_packages(path: str | os.PathLike) -> set[str]:
-    """Return the packages that a xacro file, if it is the one expanded last, and its includes ask for by `$(find
-    ...)`."""
+    """Return the packages that a xacro file, the one expanded last, and its includes name in `$(find ...)`."""
     path = Path(path).expanduser()
     text = read_text(path)
     if not is_xacro(path, text):
@@ -287,8 +277,8 @@ def found_packages(path: str | os.PathLike) -> set[str]:
 def expand_xacro(
     path: str | Path, arguments: Mapping[str, object] | None = None, folders: MeshFolders | None = None
 ) -> str:
-    """Return the URDF text of a xacro file on the user's disk. `arguments` are its `xacro:arg`s; `folders` the packages
-    of `$(find ...)`. Raises `InputError` with file and cause for what cannot be expanded, and for DTDs and entities."""
+    """Return the URDF text of a xacro file on the user's disk. Raises `InputError` with file and cause for what cannot
+    be expanded, and for DTDs and entities."""
     path = Path(path)
     mappings = {
         key: str(value).lower() if isinstance(value, bool) else str(value) for key, value in (arguments or {}).items()
@@ -316,8 +306,7 @@ def expand_xacro(
 
 @contextlib.contextmanager
 def _finding_packages(folders: MeshFolders):
-    """Let the library's `$(find ...)` look where meshes are looked for, by replacing its function: it has no interface
-    for that."""
+    """Let `$(find ...)` look where meshes are looked for; the library has no interface for that."""
 
     def find(package: str) -> str:
         folder = package_folder(package, folders)

@@ -1,9 +1,5 @@
-"""Forward kinematics of a robot model and its geometric Jacobian, for one configuration or many at once.
-
-A position is one number per joint (m or rad), or (N,) numbers for N configurations; planar joints take
-(..., 3) numbers (x, y in the plane, angle about its normal), spherical ones (..., 3) and floating ones (..., 6):
-(x, y, z,) roll, pitch, yaw about fixed axes.
-"""
+"""Forward kinematics and the geometric Jacobian, for one configuration or N at once. A position is a number (m, rad),
+of planar joints x, y, angle; of spherical ones roll, pitch, yaw; of floating ones x, y, z, roll, pitch, yaw."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -27,11 +23,10 @@ def link_transforms(
 ) -> dict[str, np.ndarray]:
     """Return `root_from_link` (..., 4, 4) of every link, or of `links` only, at joint positions.
 
-    `positions` are numbers or arrays of one common shape (...,) after broadcasting (see the module for joints with
-    several degrees of freedom). Other joints are at 0, or follow the joint they mimic; a position given for a mimic
-    joint counts. Limits are not applied. Links that do not move among the configurations come as read-only views.
-    Raises `InputError` for unknown joints or links, fixed joints, wrong shapes, and numbers that are not finite.
-    """
+    `positions` are numbers or arrays that broadcast to one shape (...,). Other joints are at 0, or follow the joint
+    they mimic; a position given for a mimic joint counts. Limits are not applied. Links that do not move among the
+    configurations come as read-only views. Raises `InputError` for unknown joints or links, fixed joints, wrong shapes,
+    and numbers that are not finite."""
     wanted = list(model.order) if links is None else [model.checked_link(link) for link in links]
     values, shape = checked_positions(model, positions or {})
     needed = model.links if links is None else {joint.child for link in wanted for joint in model.chain(link)}
@@ -46,7 +41,7 @@ def link_transforms(
 def link_transform(
     model: RobotModel, positions: Positions | None, link: str, relative_to: str | None = None
 ) -> np.ndarray:
-    """Return `relative_to_from_link` (..., 4, 4), by default relative to the root. See `link_transforms`."""
+    """Return `relative_to_from_link` (..., 4, 4), by default relative to the root, as `link_transforms`."""
     if relative_to is None:
         return link_transforms(model, positions, [link])[link]
     both = link_transforms(model, positions, {link, relative_to})
@@ -54,14 +49,14 @@ def link_transform(
 
 
 def joint_transform(joint: Joint, position: np.ndarray | None) -> np.ndarray:
-    """Return `parent_from_child` (..., 4, 4) at a position (None: zero): the joint's origin, then its motion."""
+    """Return `parent_from_child` (..., 4, 4) at a position (None: zero)."""
     if position is None or joint.variables == 0:
         return joint.parent_from_joint
     return joint.parent_from_joint @ joint_motion(joint, position)
 
 
 def joint_motion(joint: Joint, position: np.ndarray) -> np.ndarray:
-    """Return the motion (..., 4, 4) of the child's frame from where it is at position zero, in that frame."""
+    """Return the motion (..., 4, 4) of the child's frame from position zero, in that frame."""
     numbers = position[..., None] if joint.variables == 1 else position
     motion = np.zeros((*numbers.shape[:-1], 4, 4))
     turn = None
@@ -77,8 +72,8 @@ def joint_motion(joint: Joint, position: np.ndarray) -> np.ndarray:
 
 
 def _elements(joint: Joint) -> list[tuple[int, bool, np.ndarray]]:
-    """Return the motions that a joint is made of, in their order: the number in its position, whether it turns, and
-    the axis (3,). A helical joint slides along its axis as well."""
+    """Return the motions that a joint is made of, in their order: the number in its position, whether it turns, and the
+    axis (3,). A helical joint slides along its axis as well."""
     (x, y, z), axis = np.eye(3), joint.unit_axis if np.any(joint.axis) else None
     match joint.type:
         case "fixed":
@@ -100,8 +95,8 @@ def _about(axis: np.ndarray, angle: np.ndarray) -> np.ndarray:
 
 
 def plane_directions(normal: np.ndarray) -> np.ndarray:
-    """Return two unit rows (2, 3) that span the plane of a unit normal, the convention of planar joints: x and y for z,
-    turned the shortest way to it. For the normal -z, for which that is not unique: x and -y."""
+    """Return rows (2, 3) that span the plane of a unit normal, the convention of planar joints: x and y turned with z
+    the shortest way to it; x and -y for -z."""
     x, y, z = normal
     across = x * x + y * y
     if z < 0 and across < 1e-300:
@@ -150,7 +145,7 @@ def _leader(model: RobotModel, joint: Joint, values: Mapping[str, np.ndarray]) -
 
 
 def position_of(model: RobotModel, joint: Joint, values: Mapping[str, np.ndarray]) -> np.ndarray | None:
-    """Return a joint's position by those that are given, or of the joint that it mimics; None if neither is given."""
+    """Return a joint's position as given, or by the joint that it mimics; None if neither is given."""
     leader, multiplier, offset = _leader(model, joint, values)
     value = values.get(leader)
     if (multiplier, offset) == (1.0, 0.0):
@@ -170,8 +165,8 @@ class Variable:
 
 
 def configuration_space(model: RobotModel, base: str = "fixed") -> list[Variable]:
-    """Return the axes of a robot's configuration space, a mobile base's x, y, angle or a floating base's six first.
-    Mimic joints add none. Raises `InputError` for an unknown base."""
+    """Return the axes of a robot's configuration space, those of its base first. Mimic joints add none. Raises
+    `InputError` for an unknown base."""
     if base not in BASES:
         raise InputError(f"base '{base}' is unknown{near(base, BASES)}")
     joints = [(joint.name, joint.type, joint.limit) for joint in model.moving_joints()]
@@ -181,8 +176,8 @@ def configuration_space(model: RobotModel, base: str = "fixed") -> list[Variable
 
 
 def random_positions(model: RobotModel, count: int, seed: int) -> dict[str, np.ndarray]:
-    """Return `count` random positions (count,) of every joint with one degree of freedom of its own: within its limits,
-    or -pi to pi. Planar, spherical and floating joints stay at zero."""
+    """Return `count` random positions (count,) of every joint with one degree of freedom of its own, within its limits
+    or -pi to pi."""
     single = [variable for variable in configuration_space(model) if model.joints[variable.joint].variables == 1]
     low, high = np.array([(variable.lower, variable.upper) for variable in single]).reshape(-1, 2).T
     low, high = np.where(np.isfinite(low), low, -np.pi), np.where(np.isfinite(high), high, np.pi)
@@ -196,10 +191,9 @@ def jacobian(
     """Return the Jacobian (..., 6, n) of a link's frame in another one (by default the root), which may move, and its n
     variables.
 
-    A column is the velocity of the link's origin and its angular velocity, (tx, ty, tz, rx, ry, rz), relative to and in
-    `relative_to`, per unit velocity of one number of a joint's position. Only joints between the two have columns; a
-    mimic joint adds to the column of the joint it follows, unless it has a position. Raises as `link_transforms` does.
-    """
+    A column is the velocity of the link's origin and its angular velocity, relative to and in `relative_to`, per unit
+    velocity of one number of a position. Only joints between the two have columns; a mimic joint adds to that of the
+    joint it follows, unless it has a position. Raises as `link_transforms` does."""
     relative_to = model.root if relative_to is None else relative_to
     between = model.between(model.checked_link(link), model.checked_link(relative_to))
     values, shape = checked_positions(model, positions)
@@ -225,7 +219,7 @@ def joint_columns(
     shape: tuple[int, ...] = (),
 ) -> np.ndarray:  # fmt: skip
     """Return the columns (..., 6, variables) of one joint in the Jacobian of a point `tip` (..., 3), in the root's
-    frame; `position` (None: zero) is that of a joint of several numbers."""
+    frame; `position` (None: zero) is needed of joints of several numbers."""
     rotation, origin = root_from_child[..., :3, :3], root_from_child[..., :3, 3]
     columns, back = np.zeros((*shape, 6, joint.variables)), np.eye(3)
     for number, turns, axis in reversed(_elements(joint)):

@@ -17,9 +17,8 @@ VARIABLES |= dict.fromkeys(("revolute", "continuous", "prismatic", "helical"), 1
 
 @dataclass(frozen=True)
 class Geometry:
-    """One shape of a link: `kind` is box, cylinder, sphere or mesh; fields of other kinds are None.
-    `link_from_geometry` (4, 4); `size` (3,) of a box; `radius` and `length` (along z, centred). A mesh has `filename`
-    as written, its `path` (None if its package is not known; it need not exist) and `scale` (3,)."""
+    """One shape of a link: `kind` is box, cylinder, sphere or mesh; fields of other kinds are None. Cylinders are along
+    z, centred. A mesh has `filename` as written, its `path` (None if its package is not known) and `scale` (3,)."""
 
     kind: str
     link_from_geometry: np.ndarray
@@ -34,7 +33,7 @@ class Geometry:
 
 @dataclass(frozen=True)
 class Inertial:
-    """Mass (kg), `link_from_inertial` (4, 4) to the frame at the centre of mass, `inertia` (3, 3) in it (kg m2)."""
+    """Mass (kg), `link_from_inertial` (4, 4) of the centre of mass, and `inertia` (3, 3) there (kg m2)."""
 
     mass: float
     link_from_inertial: np.ndarray
@@ -60,7 +59,7 @@ class Link:
 
 @dataclass(frozen=True)
 class Limit:
-    """Range of a joint's position, and the largest velocity and effort (SI units, per the joint's type)."""
+    """The range of a joint's position, and the largest velocity and effort (SI units)."""
 
     lower: float
     upper: float
@@ -79,9 +78,8 @@ class Mimic:
 
 @dataclass(frozen=True)
 class Joint:
-    """Connects `child` to `parent`. `parent_from_joint` (4, 4) is the URDF's origin: the child's frame in the parent at
-    position zero. `axis` (3,) is in the child's frame, as written (see `unit_axis`); of a planar joint the plane's
-    normal. `pitch`, of helical joints, is the advance along the axis in m/rad."""
+    """Connects `child` to `parent`. `parent_from_joint` (4, 4) is the child's frame at position zero. `axis` (3,) is in
+    the child's frame, as written, of a planar joint the plane's normal; `pitch` (m/rad) is of helical joints."""
 
     name: str
     type: str
@@ -95,18 +93,16 @@ class Joint:
 
     @property
     def variables(self) -> int:
-        """How many numbers a position of this joint is made of."""
         return VARIABLES[self.type]
 
     @property
     def unit_axis(self) -> np.ndarray:
-        """The axis (3,) scaled to unit length."""
         return self.axis / np.linalg.norm(self.axis)
 
 
 @dataclass(frozen=True)
 class RobotModel:
-    """A tree of links. `links` and `joints` are by name, in the order of their source. Make it with `robot_model`."""
+    """A tree of links, made by `robot_model`. `links` and `joints` are by name, in the order of their source."""
 
     name: str
     root: str
@@ -139,7 +135,7 @@ class RobotModel:
         return {link for link in self.order if any(joint.name in joints for joint in self.chain(link))}
 
     def between(self, first: str, second: str) -> list[Joint]:
-        """Return the joints on the way from link to link, without those that both hang on."""
+        """Return the joints on the way from link to link, without those above both."""
         above = self.chain(first), self.chain(second)
         shared = {joint.name for joint in above[0]} & {joint.name for joint in above[1]}
         return [joint for chain in above for joint in chain if joint.name not in shared]
@@ -152,7 +148,7 @@ class RobotModel:
         return next((joint.child for joint in reversed(self.chain(link)) if joint.variables), self.root)
 
     def renamed(self, links: Mapping[str, str], joints: Mapping[str, str]) -> "RobotModel":
-        """Return this robot with other names of links and joints (old to new). Raises `InputError` for duplicates."""
+        """Return this robot with other names (old to new). Raises `InputError` for duplicates."""
 
         def moved(joint: Joint) -> Joint:
             mimic = joint.mimic and replace(joint.mimic, joint=joints.get(joint.mimic.joint, joint.mimic.joint))
@@ -163,17 +159,17 @@ class RobotModel:
         return robot_model(self.name, new_links, map(moved, self.joints.values()), self.name)
 
     def moving_joints(self) -> list[Joint]:
-        """Return the joints that have a position: neither fixed nor mimicking another."""
+        """Return the joints that are neither fixed nor mimicking another."""
         return [joint for joint in self.joints.values() if joint.variables and joint.mimic is None]
 
     def checked_link(self, name: str) -> str:
-        """Return `name`. Raises `InputError` that lists near names if the robot has no such link."""
+        """Return `name`. Raises `InputError` with near names if there is no such link."""
         if name not in self.links:
             raise InputError(f"robot '{self.name}' has no link '{name}'{near(name, self.links)}")
         return name
 
     def checked_joint(self, name: str) -> Joint:
-        """Return the joint called `name`. Raises `InputError` that lists near names if there is none."""
+        """Return that joint. Raises `InputError` with near names if there is none."""
         if name not in self.joints:
             raise InputError(f"robot '{self.name}' has no joint '{name}'{near(name, self.joints)}")
         return self.joints[name]

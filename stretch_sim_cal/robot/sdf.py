@@ -1,13 +1,5 @@
-"""SDF files: elements with file and line, poses relative to named frames, and the links and joints of a robot.
-
-Document types and entities are refused. Poses follow SDFormat's semantics (http://sdformat.org/spec, 1.5 to 1.12):
-`relative_to` and `attached_to` name links, frames, joints or models of the same scope, `a::b` reaches into model a, and
-`placement_frame` is the frame of a model that its pose places.
-
-Of a robot the links and joints of one model are read; its shapes by `sdf_as_urdf.py`. An SDF may hold closed loops,
-screw and ball joints; without loops it becomes a `RobotModel`. Nested models and `<include>` are not followed. A
-universal joint is read as two revolute ones with a link between them.
-"""
+"""SDF files (http://sdformat.org/spec, 1.5 to 1.12): elements with file and line, poses relative to named frames, and
+one robot's links and joints. Document types, entities, nested models and a robot's `<include>` are refused."""
 
 import math
 from collections.abc import Callable, Iterator, Mapping
@@ -27,8 +19,8 @@ MAX_DEPTH = 100
 
 @dataclass
 class Element:
-    """An XML element: its tag, attributes, stripped text, children, and where it stands. Its methods raise `InputError`
-    naming file, line and tag for what is missing or cannot be read."""
+    """An XML element, and where it stands. Its methods raise `InputError` naming file, line and tag for what is missing
+    or cannot be read."""
 
     tag: str
     attributes: dict[str, str]
@@ -39,12 +31,10 @@ class Element:
 
     @property
     def where(self) -> str:
-        """File, line and tag, as messages begin."""
         return f"{self.file}:{self.line}: <{self.tag}>"
 
     @property
     def name(self) -> str:
-        """The attribute `name`."""
         name = self.attributes.get("name", "").strip()
         if not name:
             raise InputError(f"{self.where}: has no name")
@@ -63,7 +53,7 @@ class Element:
         return child
 
     def numbers(self, count: int) -> np.ndarray:
-        """Return the text as `count` finite numbers."""
+        """Return the text as `count` finite numbers (count,)."""
         try:
             values = np.array([float(word) for word in self.text.split()])
         except ValueError:
@@ -79,7 +69,7 @@ class Element:
         return default if child is None else float(child.numbers(1)[0])
 
     def positive(self, count: int = 1) -> np.ndarray:
-        """Return the text as `count` numbers above zero."""
+        """Return the text as `count` numbers (count,) above zero."""
         values = self.numbers(count)
         if (values <= 0).any():
             raise InputError(f"{self.where}: is '{self.text[:60]}', it has to be above 0")
@@ -89,14 +79,13 @@ class Element:
         return float(self.required(tag).positive()[0])
 
     def flag(self) -> bool:
-        """Return the text as a truth value."""
         if self.text.lower() not in ("true", "false", "1", "0"):
             raise InputError(f"{self.where}: is '{self.text[:60]}'; expected true or false")
         return self.text.lower() in ("true", "1")
 
 
 def read_sdf(path: Path, root: str = "sdf") -> Element:
-    """Return the root element, of tag `root`, of a file. Raises `InputError` naming file, line and cause otherwise."""
+    """Return the root element, of tag `root`. Raises `InputError` naming file, line and cause."""
     try:
         data = path.read_bytes()
     except OSError as error:
@@ -110,7 +99,7 @@ def read_sdf(path: Path, root: str = "sdf") -> Element:
 
 
 def pose_of(element: Element | None) -> np.ndarray:
-    """Return the 4x4 transform of a `<pose>` (identity for none or an empty one). Raises `InputError` for others."""
+    """Return the transform (4, 4) of a `<pose>`, identity for none or an empty one."""
     if element is None or not (element.text or element.attributes.get("frame")):
         return np.eye(4)
     if element.attributes.get("frame"):
@@ -164,7 +153,7 @@ def _parse(data: bytes, path: Path) -> Element:
 
 class Scope:
     """A world or a model (`element`), in whose frame its `elements` by name, links, frames, joints and nested models,
-    have poses. `included` turns an `<include>` into its `<model>`, or None."""
+    have poses; `a::b` reaches into model a. `included` turns an `<include>` into its `<model>`, or None."""
 
     def __init__(self, element: Element, included: Callable[[Element], Element | None]):
         self.element = element
@@ -185,7 +174,7 @@ class Scope:
                 self.models[child.name] = Scope(child, included)
 
     def pose(self, name: str, asked_by: Element) -> np.ndarray:
-        """Return scope_from_frame (4, 4) of a frame of this scope. Raises `InputError` for unknown or circular ones."""
+        """Return scope_from_frame (4, 4). Raises `InputError` for unknown and circular frames."""
         if name in self._resolved:
             return self._resolved[name]
         outer, _, inner = name.partition("::")
@@ -212,7 +201,7 @@ class Scope:
         return transform
 
     def pose_relative(self, element: Element, parent: str) -> np.ndarray:
-        """Return scope_from_element (4, 4) by the element's `<pose>`, which by default is relative to `parent`."""
+        """Return scope_from_element (4, 4) by its `<pose>`, which by default is relative to `parent`."""
         pose = element.first("pose")
         given = pose.attributes.get("relative_to", "") if pose is not None else ""
         return self.pose(given or parent, element) @ pose_of(pose)
@@ -227,7 +216,7 @@ UNLIMITED = 1e16  # SDF writes limits that are none as 1e16 or infinite
 @dataclass(frozen=True)
 class Connection:
     """A joint between two bodies, in either order. `root_from_joint` (4, 4), of an SDF from the model's frame, and
-    `axis` (3,) in the joint's frame are None if the geometry is not known; `pitch` (m/rad) is of helical joints."""
+    `axis` (3,) in the joint's frame are None if they are not known; `pitch` (m/rad) is of helical joints."""
 
     name: str
     type: str
@@ -241,13 +230,12 @@ class Connection:
 
     @property
     def freedom(self) -> int:
-        """The degrees of freedom that the joint leaves."""
         return VARIABLES[self.type]
 
 
 @dataclass(frozen=True)
 class SdfModel:
-    """Links with `model_from_link` (4, 4), and joints; `WORLD` as a parent is the ground. `scope` has the elements."""
+    """Links with `model_from_link` (4, 4), and joints, which may form loops; `WORLD` as a parent is the ground."""
 
     name: str
     links: dict[str, np.ndarray]
@@ -276,7 +264,7 @@ class SdfModel:
 
 
 def is_sdf(path: Path, text: str) -> bool:
-    """Return whether a file is an SDF: by its name, or by its first element."""
+    """Return whether a file is an SDF, by its name or its first element."""
     return path.suffix == ".sdf" or "<sdf" in text[:1000]
 
 
@@ -299,7 +287,7 @@ def read_sdf_model(path: Path) -> SdfModel:
 
 
 def _joints(joint: Element, scope: Scope, links: dict[str, np.ndarray]) -> list[Connection]:
-    """Return the connections of a joint; the link between both axes of a universal joint is added to `links`."""
+    """Return a joint's connections; a universal joint is two revolute ones with a link between, added to `links`."""
     name, written = joint.name, joint.attributes.get("type", "")
     if written not in TYPES:
         raise InputError(f"{joint.where}: '{name}': type '{written}' is not supported; available: {', '.join(TYPES)}")
@@ -332,7 +320,7 @@ def _link_of(joint: Element, role: str, scope: Scope, links: dict[str, np.ndarra
 
 
 def attached_link(name: str, scope: Scope, links: Mapping[str, np.ndarray]) -> str | None:
-    """Return the link that a link or frame of a model moves with, perhaps through frames; None if it is neither."""
+    """Return the link that a link or frame moves with; None if it is neither."""
     seen = set()
     while name not in links:
         frame = scope.elements.get(name)
@@ -345,7 +333,7 @@ def attached_link(name: str, scope: Scope, links: Mapping[str, np.ndarray]) -> s
 
 
 def _axis(axis: Element, scope: Scope, model_from_joint: np.ndarray) -> tuple[np.ndarray, Limit | None]:
-    """Return an axis (3,) in the joint's frame, and its limits (None if it has none)."""
+    """Return an axis (3,) in the joint's frame, and its limits if it has any."""
     xyz, limit = axis.first("xyz"), axis.first("limit")
     direction = np.array([0.0, 0.0, 1.0]) if xyz is None else xyz.numbers(3)
     if not np.linalg.norm(direction) > 1e-9:

@@ -1,9 +1,5 @@
-"""SDF robots as URDF, for everything that works on URDF (`normalize`, the simulators, a robot's profile).
-
-Links keep their frames. A joint that is not at its child's frame gets a link `<joint>_frame`, a frame of the SDF
-becomes a link without shapes, and so does a lidar that is not at its link's frame, by the sensor's frame id or name.
-Raises `InputError` for what URDF cannot express: loops, screw and ball joints, other shapes.
-"""
+"""SDF robots as URDF. Links keep their frames; frames, joints that are not at their child's frame, and lidars that are
+not at their link's become links without shapes. What URDF cannot express raises `InputError`."""
 
 import math
 from collections.abc import Iterable
@@ -102,7 +98,7 @@ def _shapes(geometry: Element, path: Path) -> list[tuple[np.ndarray, ElementTree
 
 
 def _mesh(uri: str, path: Path) -> str:
-    """Return a mesh's name; `model://NAME/` of a model whose folder holds the file as a path."""
+    """Return a mesh's name, as a path if it is `model://` of the model whose folder holds the file."""
     if uri.startswith("model://"):
         name, _, rest = uri.removeprefix("model://").partition("/")
         for folder in path.resolve().parents:

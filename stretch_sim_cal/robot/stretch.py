@@ -1,5 +1,4 @@
-"""The vendor's description of the Stretch 4 from its Python package, with its tools and the user's. All else that is
-particular to the robot is in its profile, config/robots/stretch4.yaml."""
+"""The vendor's description of the Stretch 4 from its Python package, with its tools and the user's."""
 
 import functools
 import logging
@@ -15,14 +14,14 @@ MODEL, BATCH = "SE4", "francis"
 @functools.cache
 def nominal_description(tool: str = DEFAULT_TOOL) -> str:
     """Return the URDF text of the vendor's Stretch 4 with a tool; meshes are absolute `file://` names. Raises
-    `InputError` for an unknown tool, or without the vendor's package `stretch4_urdf`."""
+    `InputError` for an unknown tool, or without the vendor's package."""
     if tool not in (tools := available_tools()):
         raise InputError(f"'{tool}' is not a tool of the Stretch{near(tool, tools)}")
     return vendor_package().get_urdf(model_name=MODEL, batch_name=BATCH, tool_name=tool)
 
 
 def available_tools() -> list[str]:
-    """Return the names of the tools of the vendor's description, and of the user's beside it."""
+    """Return the tools of the vendor's description, and the user's beside it."""
     vendor_package()
     from stretch4_urdf.utils.urdf_utils_generate_from_base_xacro import get_available_tools
 

@@ -1,10 +1,5 @@
-"""The shapes of a robot's links as triangles, in link frames. Lengths in m.
-
-Curved primitives become polyhedra: a cylinder has `CYLINDER_SECTIONS` sides, a sphere is an icosahedron subdivided
-`SPHERE_SUBDIVISIONS` times (1280 triangles). Their vertices lie on the true surface, so a face is inside it by at most
-0.13 % of a cylinder's radius and 0.6 % of a sphere's. trimesh takes a third of a second to import and is imported only
-when it is used.
-"""
+"""The shapes of a robot's links as triangles, in link frames, in m. Curved primitives become polyhedra with vertices on
+the true surface, inside it by at most 0.13 % of a cylinder's radius and 0.6 % of a sphere's."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -36,7 +31,6 @@ class Surface:
 
     @property
     def triangles(self) -> np.ndarray:
-        """The corners (F, 3, 3) of every face."""
         return self.vertices[self.faces]
 
     @cached_property
@@ -53,7 +47,7 @@ class Surface:
         return Surface(apply(target_from_source, self.vertices), self.faces)
 
     def with_faces(self, keep: np.ndarray) -> "Surface":
-        """Return the faces chosen by a mask (F,) or indices, without the vertices that they do not use."""
+        """Return the faces chosen by a mask (F,) or indices, with the vertices that they use."""
         used, faces = np.unique(self.faces[keep], return_inverse=True)
         return Surface(self.vertices[used], faces.reshape(-1, 3))
 
@@ -62,7 +56,7 @@ EMPTY = Surface(np.zeros((0, 3)), np.zeros((0, 3), dtype=np.int64))
 
 
 def joined(surfaces: Iterable[Surface]) -> Surface:
-    """Return all surfaces, which are in one frame, as one."""
+    """Return surfaces of one frame as one."""
     surfaces = list(surfaces)
     if not surfaces:
         return EMPTY
@@ -74,8 +68,8 @@ def joined(surfaces: Iterable[Surface]) -> Surface:
 
 
 def link_surfaces(model: RobotModel, which: str = "collision") -> dict[str, Surface]:
-    """Return the collision (or `which="visual"`) shapes of every link that has any, in link frames. Raises `InputError`
-    naming link and file for a mesh that cannot be read."""
+    """Return the shapes of every link that has any, in link frames. Raises `InputError` naming link and file for a mesh
+    that cannot be read."""
     if which not in ("collision", "visual"):
         raise InputError(f"a link has no '{which}' surface; there is collision, visual")
     return {
@@ -86,9 +80,8 @@ def link_surfaces(model: RobotModel, which: str = "collision") -> dict[str, Surf
 
 
 def robot_surfaces(model: RobotModel, profile: RobotProfile | None = None) -> dict[str, Surface]:
-    """Return the geometry of rays and evidence, per link in link frames: the shapes that lidars see by the profile (by
-    default the Stretch's), without what is the lidar itself: the links under `unseen` are left out, and a link whose
-    mesh holds the lidars' housings has its visual shape without them. Raises `InputError` as `link_surfaces` does."""
+    """Return what lidars see by the profile (by default the Stretch's), per link in link frames, without what is the
+    lidar itself: links under `unseen`, and housings in another link's mesh. Raises `InputError` as `link_surfaces`."""
     profile = profile or stretch_profile()
     surfaces = outline_surfaces(model, profile)
     for lidar in profile.every_lidar.values():
@@ -98,9 +91,9 @@ def robot_surfaces(model: RobotModel, profile: RobotProfile | None = None) -> di
 
 
 def outline_surfaces(model: RobotModel, profile: RobotProfile) -> dict[str, Surface]:
-    """Return the robot's body, per link in link frames: `robot_surfaces` and the links that are the lidars themselves.
-    Links without shapes of the profile's `lidar_geometry` have their collision shapes. Raises `InputError` as
-    `link_surfaces` does, and for a geometry of none of the model's links."""
+    """Return the robot's body, per link in link frames: `robot_surfaces` and the links that are lidars. Links without
+    shapes of the profile's `lidar_geometry` have their collision shapes. Raises `InputError` as `link_surfaces`, and
+    for a geometry of none of the model's links."""
     surfaces, geometry = link_surfaces(model, "collision"), profile.lidar_geometry
     if geometry == "visual":
         surfaces |= link_surfaces(model, "visual")
@@ -119,7 +112,7 @@ def outline_surfaces(model: RobotModel, profile: RobotProfile) -> dict[str, Surf
 
 
 def enclosing_link(model: RobotModel, profile: RobotProfile) -> dict[str, tuple[str, str]]:
-    """Return by side the lidars' frames whose origins lie inside a closed shape of the robot, and that shape's link."""
+    """Return by side the lidars' frames whose origins lie inside a closed shape of the robot, and its link."""
     placed, transforms, found = robot_surfaces(model, profile), link_transforms(model, {}), {}
     for side, lidar in profile.every_lidar.items():
         frame = lidar.link_in(model)
@@ -133,12 +126,9 @@ def enclosing_link(model: RobotModel, profile: RobotProfile) -> dict[str, tuple[
 
 
 def _shell(model: RobotModel, profile: RobotProfile, lidars: list[str]) -> Surface:
-    """Return a shell's visual shape without the lidars' housings, in the frame of the shell's link.
-
-    A housing is the connected parts of the shell's mesh that lie wholly in a cylinder around the lidar's axis; other
-    parts inside it, under the lid that closes it, are removed, too. The collar around the dome stays: it hides what is
-    lower than about 7 deg over the lidar's x-y plane.
-    """
+    """Return a shell's visual shape without the lidars' housings, in its link's frame. A housing is the connected parts
+    of the mesh wholly in a cylinder around the lidar's axis, and what lies inside it. The collar around the dome stays:
+    it hides what is lower than about 7 deg over the lidar's x-y plane."""
     link = profile.housing_link
     shell = link_surfaces(model, "visual")[link]
     sizes = {lidar.link_in(model): lidar.housing for lidar in profile.lidars.values()}
@@ -186,7 +176,7 @@ def _is_inside(closed: Surface, points: np.ndarray) -> np.ndarray:
 
 
 def lowest_points(model: RobotModel, surfaces: Mapping[str, Surface]) -> dict[str, float]:
-    """Return the height (m) of each link's lowest point in the root's frame at zero; `surfaces` are in link frames."""
+    """Return the height (m) of each link's lowest point in the root's frame at position zero."""
     frames = link_transforms(model, {}, list(surfaces))
     return {
         link: float(apply(frames[link], surface.vertices)[:, 2].min())
@@ -196,7 +186,7 @@ def lowest_points(model: RobotModel, surfaces: Mapping[str, Surface]) -> dict[st
 
 
 def wheel_joints(model: RobotModel, surfaces: Mapping[str, Surface]) -> list[Joint]:
-    """Return the joints of wheels and casters: those whose links reach the robot's lowest point, and carry no arm."""
+    """Return the joints of wheels and casters: their links reach the robot's lowest point and carry no arm."""
     lowest, moving, found = lowest_points(model, surfaces), model.moving_joints(), []
     floor = min(lowest.values(), default=0.0) + ON_FLOOR
     for joint in moving:
@@ -208,7 +198,7 @@ def wheel_joints(model: RobotModel, surfaces: Mapping[str, Surface]) -> list[Joi
 
 
 def geometry_surface(geometry: Geometry, where: str) -> Surface:
-    """Return one shape as triangles in its link's frame. `where` begins the `InputError` of an unreadable mesh."""
+    """Return one shape in its link's frame. `where` begins the `InputError` of an unreadable mesh."""
     import trimesh
 
     match geometry.kind:

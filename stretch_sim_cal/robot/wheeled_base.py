@@ -1,11 +1,4 @@
-"""How a robot's base drives, by its profile's `base:`.
-
-base:
-  kind: omnidirectional        # or differential
-  wheels: [[0.15, 0.09], [-0.15, 0.09], [0.0, -0.17]]   # where they touch the floor, in the footprint frame, m
-  limits: {linear: 0.6, angular: 4.0, linear_acceleration: 0.25, angular_acceleration: 2.0}
-  topics: {command: /cmd_vel, odometry: /odom}
-"""
+"""How a robot's base drives: `base:` of its profile (docs/your_own_robot.md)."""
 
 from dataclasses import dataclass, fields, replace
 from typing import Annotated, Any, Literal

@@ -1,6 +1,5 @@
-"""Points as the lidars' driver publishes them: their layout, and which of them are returns. A driver may publish a
-point at the origin for a ray without a return, and with dual returns nearly every second return repeats the first one
-bitwise."""
+"""Points as the lidars' driver publishes them: their layout, and which are returns. Misses may be points at the origin,
+and second returns mostly repeat the first one bitwise."""
 
 import numpy as np
 
@@ -28,8 +27,7 @@ def elevations(points: np.ndarray) -> np.ndarray:
 
 
 def are_returns(xyz: np.ndarray) -> np.ndarray:
-    """Return which points (N, 3) float32 are returns: finite, not at the origin, and no bitwise repetition of an
-    earlier point."""
+    """Return which points (N, 3) float32 are returns: finite, not at the origin, and not repeating an earlier point."""
     x, y, z = bits = np.ascontiguousarray(np.ascontiguousarray(xyz).view(np.uint32).T)
     returns = ((x & INFINITE) != INFINITE) & ((y & INFINITE) != INFINITE) & ((z & INFINITE) != INFINITE)
     returns &= ((x | y | z) << np.uint32(1)) != 0  # without signs
@@ -55,7 +53,6 @@ def are_returns(xyz: np.ndarray) -> np.ndarray:
 
 
 def returns_of(scan: np.ndarray) -> np.ndarray:
-    """Return the returns (M,) among structured points (N,)."""
     return scan.take(np.flatnonzero(are_returns(coordinates(scan))))
 
 
@@ -65,6 +62,6 @@ def return_columns(scan: np.ndarray) -> np.ndarray:
 
 
 def is_dense(points: np.ndarray) -> bool:
-    """Return whether none of structured points (N,) marks a miss: not finite, or at the origin."""
+    """Return whether no structured point (N,) is a miss: not finite, or at the origin."""
     x, y, z = (points[name] for name in "xyz")
     return bool(np.isfinite(x).all() and not ((x == 0) & (y == 0) & (z == 0)).any())

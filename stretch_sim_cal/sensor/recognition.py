@@ -23,8 +23,8 @@ def fitting(seen: Signature, candidates: Sequence[Sensor]) -> list[Sensor]:
 
 
 def taken_for(seen: Signature, expected: Sensor | None, candidates: Sequence[Sensor]) -> tuple[Sensor | None, str]:
-    """Return the sensor that a lidar is taken for, and a sentence about it: the expected one if its table fits, else
-    the candidate that fits, else None. Raises `InputError` if several fit."""
+    """Return the sensor that a lidar is taken for (the expected one if its table fits, else the candidate that fits,
+    else None), and a sentence about it. Raises `InputError` if several fit."""
     table = seen.sensor
     same = expected is not None and table is not None and expected.num_channels == table.num_channels
     if same and _apart(expected, table) < LIKE_TABLE:

@@ -1,9 +1,5 @@
-"""Sensor files (`config/*.yaml`): a kind of lidar by its tables, noise law, driver, and the spread of its units. A unit
-file (see `unit_file`) is read as a sensor file of one unit.
-
-The lidar's frame has z along the spin axis, out of the dome. A channel with elevation e and azimuth offset o looks
-along (cos e cos b, cos e sin b, sin e), b = a + o, when the rotor is at azimuth a.
-"""
+"""Sensor files (`config/*.yaml`): kinds of lidars; a unit file is read as one of one unit. A channel with elevation e
+and azimuth offset o looks along (cos e cos b, cos e sin b, sin e), b = a + o, with the rotor at azimuth a about z."""
 
 import os
 from collections.abc import Mapping
@@ -128,7 +124,7 @@ class Sensor:
 
     @property
     def period(self) -> float:
-        """The time from one scan's start to the next one's, in s."""
+        """The time from scan to scan, in s."""
         return 1.0 / self.rate
 
     @property
@@ -137,7 +133,7 @@ class Sensor:
         return (-1.0 if self.clockwise else 1.0) * 2.0 * np.pi * self.rate * self.firing_times
 
     def relative_noise(self, ranges: np.ndarray, cosines: np.ndarray, echo: np.ndarray) -> np.ndarray:
-        """Return the noise (N,) of `ranges` (N,) in m at `cosines` (N,) of incidence, relative to that of a near bright
+        """Return the noise (N,) of `ranges` (N,) at `cosines` (N,) of incidence, relative to that of a near bright
         surface at normal incidence; `echo` (N,) is `weak_echo` of the intensities."""
         growth = self.noise_growth
         squares = (
@@ -147,18 +143,18 @@ class Sensor:
 
     @property
     def expected(self) -> UnitSpread:
-        """How far units are taken to differ where they are calibrated."""
+        """The spread of units where they are calibrated."""
         return self.unsaid or self.spread
 
     def error_model(self, simulated: bool = False) -> ErrorModel:
-        """Return the error model of units of this sensor as expected, or as `simulated`."""
+        """Return the error model of units as expected, or as `simulated`."""
         return ErrorModel(
             self.spread if simulated else self.expected, self.elevations, self.azimuth_offsets, self.optical_centre,
             self.firing_azimuths if np.any(self.firing_times) else None,
         )  # fmt: skip
 
     def draw_unit(self, rng: np.random.Generator) -> Unit:
-        """Return the unit that the file describes, or one drawn from `spread`, as its driver leaves it."""
+        """Return the file's unit, or one drawn from `spread`, as its driver leaves it."""
         if self.unit is not None:
             return self.unit
         values = self.error_model(simulated=True).draw(rng)
@@ -172,7 +168,7 @@ class Sensor:
         return float(centre), float(not self.driver.firing_time_correction and np.any(self.firing_times))
 
     def with_driver(self, driver: Driver) -> "Sensor":
-        """Return this sensor behind a driver with those corrections."""
+        """Return this sensor behind another driver."""
         sensor = replace(self, driver=driver)
         if self.unit is None or driver == self.driver:
             return sensor
@@ -181,7 +177,7 @@ class Sensor:
         return replace(sensor, unit=replace(self.unit, values=values))
 
     def with_angle_table(self, path: str | Path) -> "Sensor":
-        """Return this sensor with a unit's angle table (the maker's CSV). Raises `InputError` naming file and line."""
+        """Return this sensor with a unit's angle table. Raises `InputError` naming file and line."""
         elevations, offsets = read_angle_table(path)
         if len(elevations) != self.num_channels:
             raise InputError(f"{path}: has {len(elevations)} channels, the sensor {self.name} has {self.num_channels}")
@@ -210,15 +206,15 @@ unknown make."""
 
 
 def of_two(sensors: Sensors) -> Sensors:
-    """Return the sensors of the left and of the right lidar, one if they are the same."""
+    """Return the sensors of the first two lidars, one if they are the same."""
     if not isinstance(sensors, tuple):
         return sensors
     return sensors[0] if len(sensors) == 1 or sensors[0] is sensors[1] else sensors[:2]
 
 
 def sensors_called(name: str | Path) -> Sensors:
-    """Return the sensors of a command's option: a name, or one for each lidar, "LEFT,RIGHT" and so on; None for
-    "unknown". Raises `InputError` for an unknown name or path."""
+    """Return the sensors of a command's option: a name, or "LEFT,RIGHT" and so on; None for "unknown". Raises
+    `InputError` for an unknown name or path."""
     names = [each.strip() for each in str(name).strip(validate.BETWEEN).split(validate.BETWEEN)]
     kinds = {each: None if each == UNKNOWN else load_sensor(each) for each in dict.fromkeys(names)}
     return kinds[names[0]] if len(kinds) == 1 else tuple(kinds[each] for each in names)
@@ -263,7 +259,7 @@ def load_sensor(name: str | Path) -> Sensor:
 
 
 def fleet_angle_table(device: str) -> Path | None:
-    """Return the angle table of lidar "left" or "right" in the robot's fleet folder, None if there is none."""
+    """Return the angle table of lidar "left" or "right" in the robot's fleet folder, or None."""
     fleet, robot = os.environ.get("HELLO_FLEET_PATH"), os.environ.get("HELLO_FLEET_ID")
     if not fleet or not robot:
         return None
@@ -272,7 +268,7 @@ def fleet_angle_table(device: str) -> Path | None:
 
 
 def _kind(path: Path, data: Mapping[str, Any]) -> tuple[Path, dict[str, Any]]:
-    """Return path and content of the sensor file of a unit file: a name in `config/`, or a path beside it."""
+    """Return path and content of a unit file's sensor file: a name in `config/`, or a path beside it."""
     where = f"{path}: sensor"
     name = validate.text(data["sensor"], where)
     beside = path.parent / name
@@ -330,7 +326,7 @@ def driver_corrections(value: Any, where: str) -> dict[str, Any]:
 
 
 def _spread(value: Any, where: str) -> UnitSpread:
-    """Return the standard deviations of a `unit:` mapping, angles in rad; none for `IDEAL`."""
+    """Return the standard deviations of a `unit:` mapping; none for `IDEAL`."""
     if value == IDEAL:
         return UnitSpread()
     data = validate.mapping(value, SPREAD_KEYS, where)

@@ -1,10 +1,5 @@
-"""Properties of a sensor and its driver from published points, independent of the scene.
-
-Without correction of the optical centre each point is along the direction of its channel's table, so all points of a
-ring have exactly one elevation. With it the driver adds the optical centre, turned with the rotor: the points of a ring
-have one elevation once it is subtracted. So the points show which of the two it is, and the driver's table, but not the
-errors of that table (`calibration/identification.py`).
-"""
+"""Properties of a sensor and its driver from published points, whatever the scene. Without correction of the optical
+centre all points of a ring have one elevation, with it once the rotor-fixed centre is subtracted."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -100,7 +95,7 @@ class Signature:
 
     @property
     def spin(self) -> tuple[float, float] | None:
-        """The change of the rotor's initial azimuth from scan to scan, and its standard deviation (rad)."""
+        """The change of the rotor's initial azimuth per scan, and its standard deviation (rad)."""
         if self.period is None or len(self.first_azimuths) != len(self.starts):
             return None
         number = np.round((self.starts - self.starts[0]) / self.period)
@@ -131,7 +126,7 @@ class Signature:
 
 
 class Observer:
-    """Takes the scans of one lidar as they were published, misses and repetitions included."""
+    """Takes the scans of one lidar as published, misses and repetitions included."""
 
     def __init__(self):
         self._scans: list[np.ndarray] = []
@@ -140,8 +135,8 @@ class Observer:
         self.num_scans = 0
 
     def add(self, scan: np.ndarray, stamp: float) -> None:
-        """Take a scan, stamped at `stamp` s: a structured array (N,) with x, y, z and perhaps ring, intensity,
-        timestamp. Raises `InputError` if it has other fields than the first."""
+        """Take a scan, stamped at `stamp` s: structured (N,) with x, y, z and perhaps ring, intensity, timestamp.
+        Raises `InputError` if it has other fields than the first."""
         if self._scans and scan.dtype != self._scans[0].dtype:
             first, then = (", ".join(names) for names in (self._scans[0].dtype.names, scan.dtype.names))
             raise InputError(f"its clouds have different fields: first {first}, then {then}")
@@ -177,13 +172,12 @@ class Observer:
 
 
 def known_sensors() -> list[Sensor]:
-    """Return the sensors of `config/`."""
     paths = sorted((files.share_directory() / "config").glob("*.yaml"))
     return [load_sensor(path.stem) for path in paths if "elevations_deg" in files.read_yaml(path)]
 
 
 def sync_line(left: Signature, right: Signature) -> tuple[bool | None, str]:
-    """Return whether both lidars run in sync, None where that cannot be determined, and a sentence about it."""
+    """Return whether both lidars run in sync, None if that cannot be determined, and a sentence about it."""
     if left.period is None or right.period is None:
         return None, "sync: too few scans"
     period, times = 0.5 * (left.period + right.period), right.starts - right.starts[0]
@@ -207,7 +201,7 @@ def _rotors(points: np.ndarray, ring: np.ndarray, sensor: Sensor) -> np.ndarray:
 
 
 def without_optical_centre(points: np.ndarray, ring: np.ndarray, sensor: Sensor) -> np.ndarray:
-    """Return points (N, 3) of rings (N,) without the optical centre that the driver adds, turned with the rotor."""
+    """Return points (N, 3) of rings (N,) without the optical centre that the driver adds."""
     rays = points
     for _ in range(6):
         rays = points - turned(_rotors(rays, ring, sensor), sensor.optical_centre)
@@ -291,7 +285,7 @@ def _elevations(points: np.ndarray, ring: np.ndarray, count: int) -> tuple[np.nd
 
 
 def _nearest(candidates: Sequence[Sensor], elevations: np.ndarray) -> Sensor | None:
-    """Return the sensor with as many channels and elevations nearest to those seen (C,), None if none is near."""
+    """Return the sensor with as many channels and the nearest elevations (C,), None if none is near."""
     seen = np.isfinite(elevations)
     apart = {
         index: float(np.median(np.abs(sensor.elevations[: len(elevations)] - elevations)[seen]))
@@ -315,7 +309,6 @@ class _Columns:
 
 
 def _columns(clouds: list[_Cloud], rays: list[np.ndarray], sensor: Sensor, count: int) -> _Columns | None:
-    """Return the columns of the scans, None if the points do not lie on regular ones."""
     rotors = [_rotors(points, cloud.ring, sensor) for cloud, points in zip(clouds, rays, strict=True)]
     steps, senses = [], []
     for cloud, rotor in zip(clouds, rotors, strict=True):
@@ -357,7 +350,7 @@ def _mode_phase(angles: np.ndarray) -> float:
 
 
 def _about_zero(azimuths: np.ndarray, steps: int) -> np.ndarray:
-    """Return azimuths (C,), known modulo a step, about their median: the common part is a pose."""
+    """Return azimuths (C,), known modulo a step, about their median, which is part of the pose."""
     angles = steps * azimuths
     seen = np.isfinite(angles)
     turned = np.angle(np.exp(1j * (angles - _mode_phase(angles[seen]))))
@@ -378,7 +371,6 @@ def _with_table(sensor: Sensor, elevations: np.ndarray, columns: _Columns | None
 
 
 def _quantisation(rays: Sequence[np.ndarray]) -> float:
-    """Return the step (m) of which all ranges are multiples, 0 if there is none."""
     ranges = np.concatenate([np.linalg.norm(points, axis=1) for points in rays])
     ranges = np.sort(ranges[(ranges > 0.3) & (ranges < 6.0)])  # single precision blurs farther ones
     if len(ranges) < MIN_RETURNS:
@@ -406,8 +398,8 @@ def _smallest_gap(ranges: np.ndarray) -> float:
 
 
 def _drop_outs(clouds: list[_Cloud], rays: list[np.ndarray], columns: _Columns) -> DropOuts | None:
-    """Return how returns are lost, at random and the more often the weaker their echo is, None for too few of them. The
-    intensity of a lost one is that of its neighbours in the ring, if both agree in range and intensity."""
+    """Return how returns are lost, None for too few of them. The intensity of a lost one is that of its neighbours in
+    the ring, if they agree in range and intensity."""
     if clouds[0].intensity is None:
         return None
     count = max(int(cloud.ring.max()) for cloud in clouds) + 1

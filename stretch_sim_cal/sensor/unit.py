@@ -122,11 +122,10 @@ class Returns:
 
 @dataclass(frozen=True)
 class ErrorModel:
-    """Parameters of a unit with their prior: `SCALARS`, then each of `CHANNEL_KINDS` for all C channels, and
-    `OF_SCANS`. The sensor's table is `elevations` and `azimuth_offsets` (C,) in rad; its driver has to correct
-    `optical_centre` (3,) in m and `firing_azimuths` (C,), the rotor's turn until a channel fires, in rad. Scans begin
-    with the rotor at the azimuth `scan_begin` in rad. Unless it is 0, coordinates are whole multiples of `step` in m.
-    """
+    """Parameters of a unit with their prior: `SCALARS`, each of `CHANNEL_KINDS` for all C channels, and `OF_SCANS`.
+    `elevations`, `azimuth_offsets` (C,) in rad are the sensor's table; its driver has to correct `optical_centre` (3,)
+    in m and `firing_azimuths` (C,), the rotor's turn until a channel fires. Scans begin at the rotor's azimuth
+    `scan_begin`. Unless it is 0, coordinates are whole multiples of `step` in m."""
 
     spread: UnitSpread
     elevations: np.ndarray
@@ -142,7 +141,6 @@ class ErrorModel:
 
     @property
     def size(self) -> int:
-        """The number of parameters."""
         return len(SCALARS) + len(CHANNEL_KINDS) * self.num_channels + len(OF_SCANS)
 
     @property
@@ -152,7 +150,6 @@ class ErrorModel:
 
     @property
     def of_wander(self) -> slice:
-        """Where the parameters `RANGE_WANDER` lie."""
         return slice(self.size - len(RANGE_WANDER), self.size)
 
     def of_kind(self, kind: str) -> slice:
@@ -172,9 +169,8 @@ class ErrorModel:
         ])  # fmt: skip
 
     def prior_roots(self) -> dict[str, np.ndarray]:
-        """Return, by independent part of a unit's errors, a root R (n, k) of the part's covariance R R^T, of full rank:
-        the scalars, and each kind of channels' errors, of the elevations one that varies smoothly and one that does
-        not. The mean of all channels' azimuths is part of the unit's pose, so it does not vary."""
+        """Return, by independent part of a unit's errors, a root R (n, k) of its covariance R R^T, of full rank. The
+        channels' mean azimuth is part of the unit's pose, so it does not vary."""
         spread, count, scalars = self.spread, self.num_channels, self.scalar_deviations
         apart = self.elevations[:, None] - self.elevations
         shapes = {
@@ -193,9 +189,9 @@ class ErrorModel:
         return roots
 
     def scan_roots(self) -> dict[str, np.ndarray]:
-        """Return, as of `prior_roots`, roots (n, k) of what is no property of the unit: the frame's motion in a scan,
-        if it moves, the wander of ranges, if it is typical, the channels' azimuths, if they fire in another order than
-        the driver knows, and the lateral offset of all beams, if it corrects another one than they have."""
+        """Return, as `prior_roots`, roots (n, k) of what is no property of the unit: the frame's motion in a scan,
+        typical wander of ranges, azimuths by another firing order than the driver knows, and another lateral offset of
+        all beams than it corrects."""
         one, wander = np.eye(self.size), TYPICAL_WANDER * RANGE_WANDER_SHARES
         aside = turned(np.median(self.azimuth_offsets, keepdims=True), np.array([0.0, 1.0, 0.0])).T
         number = np.arange(self.num_channels) - (self.num_channels - 1) / 2.0
@@ -213,11 +209,11 @@ class ErrorModel:
         }
 
     def prior_covariance(self) -> np.ndarray:
-        """Return the parameters' covariance (n, n) of units as they are made; singular if some do not vary."""
+        """Return the covariance (n, n) of units as they are made; singular if some parameters do not vary."""
         return sum(root @ root.T for root in self.prior_roots().values())
 
     def draw(self, rng: np.random.Generator) -> np.ndarray:
-        """Return the parameters (n,) of a unit, drawn from the prior; its driver corrects what the table has."""
+        """Return the parameters (n,) of a unit, drawn from the prior, whose driver corrects the table."""
         drawn = sum(root @ rng.standard_normal(root.shape[1]) for root in self.prior_roots().values())
         drawn[[CENTRE_SHARE, FIRING_SHARE]] = 0.0
         return drawn
@@ -243,7 +239,7 @@ class ErrorModel:
     def corrected_with_origins(
         self, returns: Returns, cosines: np.ndarray | float, values: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Return the true points (N, 3), and where their rays began (N, 3): at the optical centre."""
+        """Return the true points (N, 3), and the optical centres where their rays began (N, 3)."""
         returns, added = self._measured(returns, values)
         distances, origins = self._distances(returns, cosines, values), self._centres(returns.rotor, values, added)
         rays = directions(*self._angles(returns.elevations, returns.azimuths, returns.rotor, returns.channel, values))
@@ -262,8 +258,7 @@ class ErrorModel:
 
         The returns lie `beyond` (N,) m beyond the estimated surface, at which derivatives are taken: at the noisy
         returns they would correlate with the residuals, and bias scale and near range. `along` (N,) is the height that
-        points gain by longer ranges, by default the rays' component along the normals.
-        """
+        points gain by longer ranges, by default the rays' component along the normals."""
         returns, added = self._measured(returns, values)
         distances = self._distances(returns, cosines, values) - beyond
         elevation, azimuth = self._angles(returns.elevations, returns.azimuths, returns.rotor, returns.channel, values)
@@ -295,16 +290,15 @@ class ErrorModel:
     # What the simulator does: from true rays to published points.
 
     def true_rays(self, rotor: np.ndarray, channel: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the origins (N, 3) and unit directions (N, 3) of the rays of channels (N,) at rotor azimuths (N,), in
-        the lidar's frame, for a unit with parameters (n,)."""
+        """Return the origins (N, 3) and unit directions (N, 3), in the lidar's frame, of the rays of channels (N,) at
+        rotor azimuths (N,), for a unit with parameters (n,)."""
         elevation, azimuth = self.elevations[channel], rotor + self.azimuth_offsets[channel]
         return self._centres(rotor, values), directions(*self._angles(elevation, azimuth, rotor, channel, values))
 
     def measured_ranges(
         self, distances: np.ndarray, cosines: np.ndarray, echo: np.ndarray, channel: np.ndarray, values: np.ndarray
     ) -> np.ndarray:
-        """Return the noiseless ranges (N,) of true distances (N,) from the optical centre; `echo` (N,) is
-        exp(-intensity / 255 / WEAK_ECHO)."""
+        """Return the noiseless ranges (N,) of true distances (N,) from the optical centre; `echo` is `weak_echo`."""
         near = values[NEAR] * np.exp(-distances / self.spread.near_length)
         return (
             (1.0 + values[SCALE]) * distances + values[OFFSET] + near + values[INCIDENCE] * longer_by_incidence(cosines)
@@ -351,9 +345,9 @@ class ErrorModel:
 
 
 def scan_begin(azimuths: np.ndarray, channel: np.ndarray) -> float:
-    """Return the rotor's azimuth (rad) where a scan begins: the first of each channel's returns, of which `azimuths`
-    (N,) of the rotor and channels (N,) are given as they were published; -pi if they are not in the order of time.
-    Channels that see little, as those of a dome that look upwards, see nothing where the scan begins."""
+    """Return the rotor's azimuth (rad) where a scan begins: that of the first of each channel's returns, whose
+    `azimuths` (N,) and channels (N,) are given as published; -pi if they are not in the order of time. Channels that
+    see little may see nothing there, and do not count."""
     _, first, counts = np.unique(channel, return_index=True, return_counts=True)
     first = first[counts > SEES_MUCH * counts.max(initial=0)]
     middle = np.angle(np.mean(np.exp(1j * azimuths[first]))) if len(first) else np.pi
@@ -362,7 +356,7 @@ def scan_begin(azimuths: np.ndarray, channel: np.ndarray) -> float:
 
 
 def weak_echo(intensity: np.ndarray) -> np.ndarray:
-    """Return the share (N,) of the weak-echo error that returns of intensity (N,), 0 to 255, have."""
+    """Return the share (N,) of the weak-echo error of returns of intensity (N,), 0 to 255."""
     return np.exp(-np.asarray(intensity, dtype=float) / 255.0 / WEAK_ECHO)
 
 
@@ -373,7 +367,7 @@ def directions(elevations: np.ndarray, azimuths: np.ndarray) -> np.ndarray:
 
 
 def turned(rotor: np.ndarray, vector: np.ndarray) -> np.ndarray:
-    """Return a vector (3,) that turns with the rotor, or vectors (N, 3), in the lidar's frame (N, 3), at azimuths
+    """Return a vector (3,) that turns with the rotor, or vectors (N, 3), in the lidar's frame (N, 3) at azimuths
     (N,)."""
     x, y, z = vector.T
     cosine, sine = np.cos(rotor), np.sin(rotor)
@@ -391,5 +385,5 @@ def wander_shapes(rotor: np.ndarray) -> np.ndarray:
 
 
 def longer_by_incidence(cosines: np.ndarray | float) -> np.ndarray | float:
-    """Return how much longer ranges at these cosines of incidence are by an incidence error of 1."""
+    """Return how much longer ranges at these cosines are by an incidence error of 1."""
     return 1.0 / np.maximum(cosines, LEAST_COSINE) - 1.0

@@ -62,7 +62,7 @@ UNIT_FILE_KEYS = ("values", "standard_deviations", "not_determined")
 @dataclass(frozen=True)
 class Unit:
     """One unit: `values` (n,) of an `ErrorModel`'s parameters, their `standard_deviations` (n,) if they were estimated,
-    the keys that were `not_determined`, and `range_drift` (m), the growth of its ranges until it is warm."""
+    the keys `not_determined`, and `range_drift` (m), the growth of its ranges until it is warm."""
 
     values: np.ndarray
     standard_deviations: np.ndarray | None = None
@@ -76,7 +76,7 @@ def shown_unit(key: str) -> tuple[str, float]:
 
 
 def values_to_mapping(model: ErrorModel, values: np.ndarray) -> dict[str, Any]:
-    """Return parameters (n,), or their standard deviations, under the keys of a unit file, plain numbers."""
+    """Return parameters (n,), or their standard deviations, as in a unit file."""
     mapping: dict[str, Any] = {key: float(values[index]) for key, index in SCALAR_KEYS.items()}
     mapping["near_range"] = {"amplitude": float(values[NEAR]), "length": float(model.spread.near_length)}
     mapping["azimuth_harmonics_deg"] = np.degrees(values[HARMONICS]).reshape(2, 2).tolist()
@@ -118,7 +118,7 @@ def near_range(value: Any, length: float, where: str) -> tuple[float, float]:
 
 
 def unit_from_mapping(model: ErrorModel, data: Mapping[str, Any], where: str) -> Unit:
-    """Return the unit of a unit file's `values`, `standard_deviations` and `not_determined`. Raises `InputError`."""
+    """Raises `InputError` naming the key."""
     open_keys, known = data.get("not_determined") or [], None
     if not isinstance(open_keys, list) or not all(isinstance(key, str) for key in open_keys):
         raise InputError(f"{where}: not_determined: expected a list of keys of values")
@@ -136,7 +136,7 @@ def unit_from_mapping(model: ErrorModel, data: Mapping[str, Any], where: str) ->
 
 
 def unit_to_mapping(model: ErrorModel, unit: Unit) -> dict[str, Any]:
-    """Return `values`, and what else is known of a unit, as `unit_from_mapping` reads it back."""
+    """Return a unit as `unit_from_mapping` reads it back."""
     mapping: dict[str, Any] = {"values": values_to_mapping(model, unit.values) | {"range_drift": unit.range_drift}}
     if unit.standard_deviations is not None:
         mapping["standard_deviations"] = values_to_mapping(model, unit.standard_deviations)
@@ -145,8 +145,8 @@ def unit_to_mapping(model: ErrorModel, unit: Unit) -> dict[str, Any]:
 
 
 def write_unit(path: str | Path, sensor: str | Path, model: ErrorModel, unit: Unit, **keys: Any) -> None:
-    """Write a unit file: `sensor` is the name or path of its kind's sensor file, `keys` replace that file's
-    (`range_noise`, `driver`, `elevations_deg`, ...). Atomic; raises `InputError`."""
+    """Write a unit file: `sensor` is the name or path of its kind's sensor file, `keys` replace that file's. Atomic;
+    raises `InputError`."""
     files.write_yaml(path, {"sensor": str(sensor)} | keys | unit_to_mapping(model, unit))
 
 
@@ -162,9 +162,8 @@ def write_simulated_unit(
 
 def read_angle_table(path: str | Path) -> tuple[np.ndarray, np.ndarray]:
     """Return elevations and azimuth offsets (C,) in rad from a unit's angle table: the maker's CSV with the columns
-    Channel, Elevation, Azimuth in degrees, one line a channel, and a line with a checksum, which is ignored. Its
-    azimuths turn clockwise from the y axis, offsets here counter-clockwise from the x axis. Raises `InputError` naming
-    file and line."""
+    Channel, Elevation, Azimuth in degrees, and a line with a checksum, which is ignored. Its azimuths turn clockwise
+    from the y axis, offsets here counter-clockwise from the x axis. Raises `InputError` naming file and line."""
     rows: dict[int, tuple[float, float]] = {}
     lines = [[word.strip() for word in line.split(",")] for line in files.read_text(path).lstrip("\ufeff").splitlines()]
     if not lines or [word.lower() for word in lines[0][:3]] != ["channel", "elevation", "azimuth"]:

@@ -1,15 +1,5 @@
-"""A base that drives in simulated time: commands, limits, kinematics, wheel slip, and odometry.
-
-    base = DrivingBase(profile.base, OdometryErrors.drawn(OdometrySpread(), seed=3), seed=3)
-    base.command(0.2, 0.0, 0.1)          # m/s, m/s, rad/s; counts for the base's time-out
-    base.step(0.4)
-    base.poses(np.array([0.1, 0.2]))     # where it truly is, world_from_footprint (2, 4, 4)
-    base.odometry(0.4)                   # x, y, yaw, and velocities, as stamped 0.4
-
-Wheels turn as the controller wants them to; odometry is what their turning means by the nominal geometry, and the base
-goes where the true geometry and slip take it. All is computed on a grid of time, `TICK`, between whose points the base
-moves straight: what happens depends on the commands and their times, not on how the time is cut into steps.
-"""
+"""A base that drives in simulated time: commands, limits, kinematics, wheel slip and odometry, on a grid of time,
+`TICK`, between whose points it moves straight: a motion depends on the commands and their times alone."""
 
 import math
 from bisect import bisect_left, bisect_right, insort
@@ -71,7 +61,8 @@ class OdometryErrors:
 
 
 class DrivingBase:
-    """A base on a floor, the flat one by default, at rest at the world's origin; its odometry begins there as well."""
+    """A base on a floor, by default flat, at rest at the world's origin, where its odometry begins. Wheels turn as the
+    controller wants: odometry is that by the nominal geometry, the base moves by the true one and slip."""
 
     def __init__(
         self, base: WheeledBase, errors: OdometryErrors | None = None, seed: int = 1, floor: Undulation | None = None
@@ -93,7 +84,7 @@ class DrivingBase:
 
     @property
     def driven(self) -> bool:
-        """Whether it has driven since the start, or since it was put where it is."""
+        """Whether it has driven since it was put where it is."""
         return bool(self._moments)
 
     @property
@@ -103,8 +94,8 @@ class DrivingBase:
 
     def command(self, x: float, y: float, turn: float, stamp: float | None = None) -> None:
         """Drive at velocities along x and y (m/s) and about z (rad/s) of the footprint frame, within limits and kind,
-        for the base's time-out from `stamp` (s, simulated; now by default). A command older than the one that is obeyed
-        is ignored. Raises `InputError` for what is not a number, and for stamps that are too old or too far ahead."""
+        for the base's time-out from `stamp` (s, simulated; now by default), unless a newer command is obeyed. Raises
+        `InputError` for what is not a number, and for stamps that are too old or too far ahead."""
         if not all(map(math.isfinite, (x, y, turn, stamp or 0.0))):
             raise InputError(f"command: is {x:g}, {y:g}, {turn:g}; expected finite velocities")
         at = self._now if stamp is None else round(stamp * 1e9)
@@ -128,7 +119,7 @@ class DrivingBase:
             self._remember()
 
     def place(self, x: float, y: float, yaw: float) -> None:
-        """Put it at rest at a place (m, rad) of the world, its odometry unaware and its earlier motion forgotten."""
+        """Put it at rest at a place (m, rad) of the world, its odometry unaware, its earlier motion forgotten."""
         self.stop(at_once=True)
         self._moments: list[tuple[float, ...]] = []
         self._forgotten = False
@@ -159,7 +150,7 @@ class DrivingBase:
                 self.step(TICK * 1e-9)
 
     def legs_to(self, x: float, y: float, yaw: float, share: float = 0.5) -> list[Leg]:
-        """Return the legs from rest to a place (m, rad) in the odometry's frame, at most at a `share` of the limits."""
+        """Return the legs from rest to a place (m, rad) in the odometry's frame, at a `share` of the limits."""
         at_x, at_y, at_yaw = self._reckoned
         way, heading = math.hypot(x - at_x, y - at_y), math.atan2(y - at_y, x - at_x)
         if way < 1e-9:
@@ -175,7 +166,7 @@ class DrivingBase:
         return legs + ([self.turn(last, share)] if abs(last) > 1e-9 else [])
 
     def straight(self, x: float, y: float, share: float = 0.5) -> Leg:
-        """Return the leg from rest by x, y (m) in the footprint frame, at most at that `share` of the limits."""
+        """Return the leg from rest by x, y (m) in the footprint frame."""
         way = math.hypot(x, y)
         speed, seconds = _trapezoid(way, *self.base.linear, share)
         return speed * x / way, speed * y / way, 0.0, seconds
@@ -200,7 +191,7 @@ class DrivingBase:
         return all(moment[POSE] == moments[0][POSE] for moment in moments)
 
     def odometry(self, stamp: float) -> tuple[np.ndarray, np.ndarray]:
-        """Return the wheel odometry of that stamp (s): x, y (m) and yaw (rad) since the start, and velocities (3,)."""
+        """Return the odometry stamped `stamp` (s): x, y (m) and yaw (rad) since the start, and velocities (3,)."""
         odometry = self._at(np.array([(stamp - self.errors.clock_offset) * 1e9]), ODOMETRY)[:, 0]
         return odometry[:3], odometry[3:]
 
@@ -260,7 +251,7 @@ class DrivingBase:
 
 
 class _Slip:
-    """The random walk (3,) of slip over the wheels' travel in m: x, y, yaw, of a size after 1 m each."""
+    """The random walk (3,) of slip over the wheels' travel in m: x, y, yaw, of `sizes` after 1 m."""
 
     def __init__(self, seed: int, sizes: tuple[float, float, float]):
         self._random = _generator(seed, SLIP)
@@ -277,7 +268,7 @@ class _Slip:
 
 
 def _moved(place: Twist, way: Twist) -> Twist:
-    """Return a place in the plane after an arc (x, y, angle) in the place's frame."""
+    """Return a place in the plane after an arc (x, y, angle) in its frame."""
     (x, y, yaw), (along, across, angle) = place, way
     half = angle / 2
     chord = math.sin(half) / half if half else 1.0

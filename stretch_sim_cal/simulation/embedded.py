@@ -1,9 +1,5 @@
-"""The embedded simulator: a robot in a world, its joints, and the scans of its lidars. Arrays, no ROS.
-
-A scan is taken with the joints where they are: their motion during a scan is not simulated. That of the base is
-(`simulator.driving`): each ray begins where the lidar is when it is fired. `RobotGeometry` is the true robot as
-triangles: by link, a lidar's mount apart from the head.
-"""
+"""The embedded simulator: a robot in a world, its joints, and the scans of its lidars, without ROS. The base's motion
+during a scan is simulated (each ray begins where the lidar is when it is fired), that of joints is not."""
 
 import math
 from collections.abc import Collection, Iterator, Mapping
@@ -36,12 +32,11 @@ FLOOR = 2000  # of random numbers
 
 class RobotGeometry:
     """The surfaces of the true robot, at any joint positions. `movable` are the joints that may ever move. No lidar
-    sees its own housing. A housing that is a link is seen by the other lidar; one in another link's mesh, as in the
+    sees its own housing. A housing that is a link is seen by the other lidars; one in another link's mesh, as in the
     Stretch's head, by neither: there it lies below the other's horizon.
 
     `surfaces` are by link in link frames, a true lidar's link holds its collar; `housings` are those of the links that
-    are the lidars themselves, by lidar, in the model's root frame; `moved` are the links that joints move.
-    """
+    are the lidars themselves, by lidar, in the model's root frame; `moved` are the links that joints move."""
 
     def __init__(self, model: RobotModel, movable: Collection[str], profile: RobotProfile | None = None):
         self.model = model
@@ -57,11 +52,11 @@ class RobotGeometry:
         self.moved = [link for link in self.surfaces if link in moved]
 
     def resting(self) -> dict[str, Surface]:
-        """Return the surfaces by link that no joint moves, in the model's root frame, without `housings`."""
+        """Return the surfaces by link that no joint moves, in the root frame, without `housings`."""
         return self._placed([link for link in self.surfaces if link not in self.moved], {})
 
     def moving(self, positions: Mapping[str, float]) -> dict[str, Surface]:
-        """Return the surfaces by link that joints move, at those positions, in the model's root frame."""
+        """Return the surfaces by link that joints move, at those positions, in the root frame."""
         return self._placed(self.moved, positions)
 
     def in_base(self, positions: Mapping[str, float]) -> dict[str, Surface]:
@@ -148,30 +143,28 @@ class EmbeddedSimulator:
 
     @property
     def warnings(self) -> list[str]:
-        """Elements of the world that are not simulated, or not in the obvious way; one line each."""
+        """What of the world is not simulated, or not in the obvious way; one line each."""
         tables = {device: self.setup.angle_table_of(device, kind) for device, kind in self.sensors.items()}
         own = [f"{device} lidar: with the unit's own angle table, {table}" for device, table in tables.items() if table]
         return [*self.world.warnings, *self.world.notes, *own]
 
     @property
     def period(self) -> float:
-        """The time a scan takes, in s."""
         return self.sensor.period
 
     def start_time(self, lidar: str, tick: int) -> float:
-        """Return when scan `tick` of a lidar begins, in s of simulated time; each device has its own clock."""
+        """Return when scan `tick` of a lidar begins, in s of simulated time by its own clock."""
         return self.lidar(lidar).start_time(tick)
 
     def listen(self, wanted: bool) -> None:
         """Do nothing: scans are cast on request. (Gazebo casts them while it has subscribers.)"""
 
     def scan(self, lidar: str, tick: int, drawn: int | None = None) -> np.ndarray:
-        """Return scan `tick` of lidar "left", "right" or a further one, points (M,) of `POINT_DTYPE` in its frame, in
-        firing order, with misses and second returns if the sensor has them (`xyz` and `labelled_scan` leave both out).
+        """Return scan `tick` of a lidar by name: points (M,) of `POINT_DTYPE` in its frame, in firing order, with
+        misses and second returns if the sensor has them (`xyz` and `labelled_scan` leave both out).
 
         Equal seed, tick, joint positions, motion of the base and surroundings give equal scans, whatever was scanned
-        before. Random numbers and walking people are those of tick `drawn` (by default the same).
-        """
+        before. Random numbers and walking people are those of tick `drawn` (by default the same)."""
         scan = self._measured(lidar, tick, tick if drawn is None else drawn)[0]
         if drawn not in (None, tick):
             scan["timestamp"] += self.start_time(lidar, tick) - self.start_time(lidar, drawn)
@@ -185,7 +178,7 @@ class EmbeddedSimulator:
         return points[returns], surfaces[returns], names
 
     def point_pairs(self, count: int, first_tick: int = 0) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Yield the points (N, 3) and (M, 3), float64, of left and right scans, each in its own lidar's frame."""
+        """Yield the points (N, 3) and (M, 3), float64, of left and right scans in their lidars' frames."""
         for tick in range(first_tick, first_tick + count):
             yield tuple(xyz(self.scan(device, tick)) for device in SIDES)
 
@@ -198,8 +191,8 @@ class EmbeddedSimulator:
         self, lidar: str, directions: np.ndarray, height: float = 0.0, time: float | None = None
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return what rays from `height` m up a lidar's axis meet along unit directions (N, 3) in its frame: distances
-        (N,) in m (inf for nothing), unit normals (N, 3) of either side, and reflectivities (N,). Exact, whatever the
-        sensor; without walking people. The base is where it was at a `time` (s), by default where it is now."""
+        (N,) in m (inf for nothing), unit normals (N, 3) of either side, and reflectivities (N,). Exact, without walking
+        people; the base is where it was at a `time` (s), by default now."""
         self._stand(time)
         root_from_lidar = self.floor_from_lidar(lidar)
         begin = root_from_lidar[:3, 3] + height * root_from_lidar[:3, 2]
@@ -208,8 +201,8 @@ class EmbeddedSimulator:
         return hits.distances, normals, self._optics[lidar].reflectivities(hits)
 
     def view(self, lidar: str) -> dict[str, float]:
-        """Return the share of a lidar's rays on each link of the robot, largest first, and on other housings, "LIDAR
-        lidar"."""
+        """Return the share of a lidar's rays on each link of the robot, largest first, and other housings ("LIDAR
+        lidar")."""
         root_from_lidar = self.floor_from_lidar(lidar)
         self._stand(None)
         rays = self.lidar(lidar).rays(0).directions @ root_from_lidar[:3, :3].T.astype(np.float32)
@@ -221,9 +214,8 @@ class EmbeddedSimulator:
         return {name: share for name, share in ordered if name not in self.world.surfaces}
 
     def ground_truth(self) -> dict[str, Any]:
-        """Return the ground truth, ready for JSON; transforms are 4x4 nested lists. `description_file` is where the
-        truth's writer puts `true_description`. `units` are the lidars' errors by side as in unit files. `lidars` are
-        the poses in base_link of those beyond two, by name, `nominal_lidars` as described."""
+        """Return the ground truth, ready for JSON; transforms are 4x4 nested lists. `units` are as in unit files,
+        `lidars` the poses in base_link of those beyond two. `true_description` belongs into the `description_file`."""
         true, nominal = (
             {name: self.base_from_lidar(name, described).tolist() for name in self._lidars}
             for described in (False, True)
@@ -268,7 +260,7 @@ class EmbeddedSimulator:
         return self.geometry.in_base(self.joints.joint_positions)
 
     def move_base(self, world_from_floor: np.ndarray) -> None:
-        """Put the robot at a pose world_from_floor (4, 4), as if pushed; on an uneven floor at its x, y and yaw."""
+        """Put the robot at a pose world_from_floor (4, 4), as if pushed; on an uneven floor at its x, y, yaw."""
         pose = check_rigid(world_from_floor, "world_from_floor")
         if self.driving is not None:
             self.driving.place(pose[0, 3], pose[1, 3], math.atan2(pose[1, 0], pose[0, 0]))
@@ -277,7 +269,7 @@ class EmbeddedSimulator:
         self._set_pose(pose)
 
     def add_surface(self, name: str, surface: Surface | None) -> None:
-        """Add a surface in world coordinates (a person, for instance) to the world; None removes it again."""
+        """Add a surface in world coordinates (a person, for instance); None removes it again."""
         self._added.pop(name, None)
         if surface is not None:
             self._added[name] = surface
@@ -310,7 +302,7 @@ class EmbeddedSimulator:
             self._set_pose(self.driving.poses(np.array([self.driving.now if time is None else time]))[0])
 
     def _measured(self, lidar: str, tick: int, drawn: int) -> tuple[np.ndarray, np.ndarray, list[str]]:
-        """Return a scan's points (M,), an index (M,) of what each one lies on (-1: nothing), and the names of that."""
+        """Return a scan's points (M,), an index (M,) of what each one lies on (-1: nothing), and its names."""
         device = self.lidar(lidar)
         rays = device.rays(drawn)
         cast = self._casting(device, device.start_time(tick), device.start_time(drawn) + self.period / 2)
@@ -355,8 +347,7 @@ class EmbeddedSimulator:
         }  # fmt: skip
 
     def _scenes(self, lidar: str, time: float | None) -> list[Scene]:
-        """Return the scenes for a lidar's rays in the model's root frame, with the people at a `time` (None:
-        without)."""
+        """Return the scenes for a lidar's rays in the root frame, with the people at a `time` (None: without)."""
         root_from_world, positions = inverse(self._world_from_root), self.joints.joint_positions
 
         def in_root(surfaces: Mapping[str, Surface]) -> dict[str, Surface]:
@@ -371,7 +362,7 @@ class EmbeddedSimulator:
         return [self._static[lidar], self._moving[1], *(scene.at(root_from_world @ at) for scene, at in walking)]
 
     def lidar(self, name: str) -> Lidar:
-        """Return a lidar by name, with its unit's true values. Raises `InputError` for unknown names."""
+        """Return a lidar, with its unit's true values. Raises `InputError` for unknown names."""
         if name not in self._lidars:
             raise InputError(f"lidar '{name}': use one of {', '.join(self._lidars)}")
         return self._lidars[name]

@@ -1,8 +1,5 @@
-"""How the simulated joints move: straight to their targets, as fast as commanded and within limits; and how they follow
-a FollowJointTrajectory goal, with the goals that the driver rejects.
-
-Simulated time only: positions depend on commands and time, not on the size of the steps. There is no acceleration.
-"""
+"""How the simulated joints move, straight to their targets within limits and speeds, without acceleration; and how they
+follow a FollowJointTrajectory goal. Positions depend on commands and simulated time, not on its steps."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -37,9 +34,8 @@ class _Motion:
 
 
 class Joints:
-    """The joints of a robot in simulated time. Commanded are the names of the trajectory action, by the robot's profile
-    (the Stretch's by default): its `arm_joint` stands for the four telescoping joints, `gripper_joint` for both
-    fingers. Joints without limits (wheels) stand still."""
+    """The joints of a robot in simulated time. Commanded are the names of the trajectory action, by the profile (the
+    Stretch's by default), which may stand for several tied joints. Joints without limits (wheels) stand still."""
 
     arrival_tolerance = 1e-6
     """How far (m, rad) a joint may be from its target when it counts as arrived."""
@@ -77,7 +73,6 @@ class Joints:
 
     @property
     def moving(self) -> bool:
-        """Whether any joint is on its way to a target."""
         return bool(self._motions)
 
     def command(self, targets: Mapping[str, float], speeds: Mapping[str, float] | None = None) -> None:
@@ -96,18 +91,17 @@ class Joints:
                 self._motions[name] = _Motion(origin, target, self._now, velocity)
 
     def hold(self) -> None:
-        """Stop all joints where they are."""
         self._motions.clear()
 
     def place(self, positions: Mapping[str, float]) -> None:
-        """Put joints at positions at once, without motion. Raises `InputError` for unknown joints and beyond limits."""
+        """Put joints at positions at once. Raises `InputError` for unknown joints and beyond limits."""
         checked = {name: self._checked(name, value) for name, value in positions.items()}
         for name, value in checked.items():
             self._motions.pop(name, None)
             self._positions[name] = value
 
     def stick(self, names: Iterable[str]) -> None:
-        """Let commanded joints never move again. Raises `InputError` for unknown ones."""
+        """Let joints never move again. Raises `InputError` for unknown ones."""
         for name in names:
             self._known(name)
             self._stuck.add(name)
@@ -152,7 +146,7 @@ def _within(limit: Limit, value: float) -> float | None:
 
 
 class GoalRefused(StretchSimCalError):
-    """A goal that cannot be followed; `code` is the action's result code for it."""
+    """A goal that cannot be followed; `code` is the action's result code."""
 
     exit_code = 1
 
@@ -171,7 +165,7 @@ class Waypoint:
 
 
 def read_waypoints(trajectory: Any, ranges: Mapping[str, Limit]) -> list[Waypoint]:
-    """Return the waypoints of a `trajectory_msgs/JointTrajectory`. Raises `GoalRefused` with the cause."""
+    """Return the waypoints of a `trajectory_msgs/JointTrajectory`. Raises `GoalRefused`."""
     names = list(trajectory.joint_names)
     if not names:
         raise GoalRefused(INVALID_JOINTS, "the trajectory names no joints")

@@ -1,11 +1,5 @@
-"""A simulated lidar: which rays a spinning multi-channel lidar sends out in a scan, and what its driver publishes of
-their hits.
-
-All entries of a sensor file are simulated: the tables, a unit's own errors (`sensor.unit`), noise, quantisation, lost
-and late returns, mixed pixels of a beam of some width, blooming, dual returns, a spin that is not locked to the mount
-and drifts, a clock phase per device, and what the driver corrects and how it publishes misses and times. Not simulated:
-joints' motion within a scan, crosstalk between the lidars, sunlight.
-"""
+"""A simulated spinning lidar: the rays of a scan, and what its driver publishes of their hits; all entries of a sensor
+file. Not simulated: joints' motion within a scan, crosstalk between the lidars, sunlight."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -47,7 +41,6 @@ class Echoes:
     reflectivities: np.ndarray | float
 
     def only(self, rows: np.ndarray) -> "Echoes":
-        """Return the echoes along the rays of an index."""
         given = self.reflectivities
         return Echoes(self.distances[rows], self.cosines[rows], given[rows] if np.ndim(given) else given)
 
@@ -83,13 +76,13 @@ class Lidar:
         self._base = self._base_rays()
 
     def described(self) -> dict[str, Any]:
-        """Return the unit as the content of a unit file, with which the simulator has this unit again."""
+        """Return the unit as the content of a unit file."""
         driver = {name: value for name, value in vars(self.sensor.driver).items() if value is not None}
         own = {"sensor": self.sensor.kind, "driver": driver} | self.sensor.own_tables()
         return own | unit_to_mapping(self.model, self.unit)
 
     def start_time(self, tick: int) -> float:
-        """Return when scan `tick` begins, in s of simulated time; it ends one period later."""
+        """Return when scan `tick` begins, in s of simulated time."""
         return tick * self.sensor.period + self.clock_phase
 
     def spin_phase(self, tick: int) -> float:
@@ -110,7 +103,7 @@ class Lidar:
         return Rays(tick, origins, _turned(azimuths + eccentric, true), published, centres)
 
     def beam_edge(self, rays: Rays) -> np.ndarray:
-        """Return, for each of the rays, one random unit direction (N, 3) float32 within the beam's width."""
+        """Return for each ray a random unit direction (N, 3) float32 within the beam's width."""
         rng = self._generator("beam", rays.tick)
         offsets = rng.standard_normal(rays.directions.shape, dtype=np.float32)
         offsets *= np.float32(self.sensor.beam_divergence / 4)  # the full width is four standard deviations
@@ -131,8 +124,7 @@ class Lidar:
         `second` holds further echoes, inf for none; a sensor of dual returns publishes every point twice, those of each
         azimuth's channels first from `echoes`, then from `second` (or again from `echoes`), with rays numbered from N
         on. Rays without a return, too near, too far or lost are left out or published as zeros, as the sensor file
-        says. Surfaces nearer than `range_min` block the ray.
-        """
+        says. Surfaces nearer than `range_min` block the ray."""
         sensor, count = self.sensor, len(rays.directions)
         points = np.zeros(count, dtype=POINT_DTYPE)
         points["ring"] = self._channels
@@ -264,8 +256,7 @@ class Lidar:
 
 
 def _alternating(one: np.ndarray, other: np.ndarray, steps: int) -> np.ndarray:
-    """Return arrays (N,) of equal parts per step as one (2 N,): a part of `one`, a part of `other`, and so on. Copied
-    as bytes, since entries of a structure are copied one by one."""
+    """Return arrays (N,) of equal parts per step as one (2 N,), parts alternating, copied as bytes for speed."""
     both = np.empty(2 * len(one), one.dtype)
     parts = both.view(np.uint8).reshape(steps, 2, -1)
     parts[:, 0], parts[:, 1] = (each.view(np.uint8).reshape(steps, -1) for each in (one, other))

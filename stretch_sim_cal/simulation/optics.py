@@ -1,11 +1,5 @@
-"""The surfaces that a lidar's rays meet, and their echoes.
-
-Rays are cast against named triangle surfaces with Embree, in single precision: at ranges of some metres distances are
-exact to a few micrometres. In its fast mode a ray could slip between two triangles: none of 16 million did in closed
-boxes, spheres and cylinders. Echoes depend on the material. A mirror returns what is in front of it; glass returns what
-is behind it, and itself if it is hit nearly straight on. A beam that is partly hit by something nearer or farther
-leaves mixed pixels, or two echoes. Around a retro-reflector, rays that pass it return its range as well.
-"""
+"""The surfaces that a lidar's rays meet, cast with Embree in single precision (a few micrometres off), and their
+echoes: mirrors, glass, mixed pixels, second echoes, and retro-reflectors that bloom."""
 
 import copy
 from collections.abc import Callable, Mapping, Sequence
@@ -70,7 +64,7 @@ class Scene:
         return self._embree.run(origins, directions, dists=limits.copy(), output=1)
 
     def within_reach(self, origin: np.ndarray, directions: np.ndarray) -> np.ndarray | None:
-        """Return the indices of the rays that pass the sphere around the surfaces; None for all, from inside it."""
+        """Return the indices of the rays that pass the sphere around the surfaces; None for all."""
         if self._pose is not None and self._pose.ndim == 3:
             return None
         radius = self._radius
@@ -118,7 +112,7 @@ class Hits:
         return of_triangle.take(self._triangles, mode="wrap")
 
     def normals(self, rays: np.ndarray) -> np.ndarray:
-        """Return the unit normals (M, 3) of what some rays, an index, hit; either side's."""
+        """Return the unit normals (M, 3), either side's, of what some rays, an index, hit."""
         normals = self._normals[rays]
         return normals / np.maximum(np.linalg.norm(normals, axis=1, keepdims=True), np.float32(1e-30))
 
@@ -166,7 +160,6 @@ class Seen(Echoes):
     surfaces: np.ndarray
 
     def copied(self) -> "Seen":
-        """Return a copy that may be changed."""
         return Seen(*(getattr(self, name).copy() for name in self.__dataclass_fields__))
 
     def put(self, rows: np.ndarray, other: "Seen", of: np.ndarray) -> None:

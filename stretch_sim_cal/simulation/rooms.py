@@ -1,7 +1,5 @@
-"""Rooms that are generated: furniture, glass, mirrors, people and an uneven floor around a robot at the world's origin.
-
-Written as SDF, so that the embedded simulator, Gazebo and the nodes see the same. Lengths in m, angles in rad.
-"""
+"""Rooms that are generated as SDF: furniture, glass, mirrors, people and an uneven floor around a robot at the world's
+origin. Lengths in m, angles in rad."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -93,7 +91,7 @@ def _look(reflectivity: float, more: str = "") -> str:
 
 
 def _shell(room: Room, half: np.ndarray, random: np.random.Generator, folder: Path) -> str:
-    """Return floor, ceiling and walls; the wall at +y has the panes and mirrors, and a corridor behind it."""
+    """Return floor, ceiling and walls; the wall at +y has the panes, and a corridor behind it."""
     (x, y), walls = half, _look(REFLECTIVITY["walls"])
     deep = y + (CORRIDOR if room.glass else 0.0)
     middle = (deep - y) / 2
@@ -146,7 +144,7 @@ def _mesh(path: Path, size: tuple[float, float], rms: float, random: np.random.G
 
 
 def _spot(size: float, half: np.ndarray, robot: np.ndarray, random: np.random.Generator) -> np.ndarray:
-    """Return a place for something of radius `size` outside the robot's free circle, or the farthest of some tries."""
+    """Return a place for something of radius `size` outside the robot's free circle, or the best of some tries."""
     tries = random.uniform(-1.0, 1.0, (20, 2)) * np.maximum(half - size, 0.1)
     free = np.linalg.norm(tries - robot, axis=1) - size - KEPT_FREE
     return tries[np.argmax(free > 0)] if (free > 0).any() else tries[np.argmax(free)]

@@ -48,7 +48,6 @@ class PoseError:
 
     @property
     def matrix(self) -> np.ndarray:
-        """nominal_from_true (4, 4)."""
         return from_xyz_rpy(self.xyz, self.rpy)
 
 
@@ -122,7 +121,6 @@ class SimulationSetup:
 
     @property
     def nominal_description(self) -> str:
-        """The URDF text of the robot without errors."""
         return nominal_description() if self.robot is None else self.robot.text
 
     @property
@@ -136,7 +134,7 @@ class SimulationSetup:
         return (*SIDES, *self.profile.further)
 
     def sensors(self) -> dict[str, Sensor]:
-        """Return the sensors of all lidars by name. Raises `InputError` for unknown names and for rates that differ."""
+        """Return the lidars' sensors by name. Raises `InputError` for unknown names and for rates that differ."""
         try:
             found = kinds.for_each(kinds.sensors_called(str(self.sensor)), len(self.lidars))
         except InputError as error:
@@ -154,8 +152,8 @@ class SimulationSetup:
         return dict(zip(self.lidars, found, strict=True))
 
     def sensor_of(self, device: str, sensor: Sensor) -> Sensor:
-        """Return the sensor of a lidar: `sensor` with the unit's angle table of the robot's fleet folder, or that of
-        its unit file; with the setup's driver. Raises `InputError` for a unit file or table that cannot be used."""
+        """Return the sensor of a lidar, by its unit file or angle table if there is one, behind the setup's driver.
+        Raises `InputError` for a file that cannot be used."""
         if device in self.units:
             unit = kinds.load_sensor(self.units[device])
             if unit.unit is None:
@@ -174,8 +172,8 @@ class SimulationSetup:
 
     @classmethod
     def from_mapping(cls, data: Mapping[str, Any], source: str = "setup") -> "SimulationSetup":
-        """Return the setup of the `simulation:` mapping of a scenario; absent keys are defaults. Files are searched
-        beside the file `source` first (see `named_in`). Raises `InputError` naming `source` and the key."""
+        """Return the setup of a scenario's `simulation:` mapping. Files are searched beside the file `source` first
+        (see `named_in`). Raises `InputError` naming `source` and the key."""
         where = f"{source}: simulation"
         data = validate.mapping(data, KEYS, where)
         robot, robot_keys = robot_from_mapping(data, source, where)
@@ -214,7 +212,7 @@ class SimulationSetup:
         return validate.record(cls, read, where, **given)
 
     def to_mapping(self) -> dict[str, Any]:
-        """Return the mapping that `from_mapping` reads back, angles in degrees."""
+        """Return the mapping that `from_mapping` reads back."""
         apart = {"world": str(self.world), "sensor": str(self.sensor), "robot": None, "floor": None}
         apart["units"] = {device: str(file) for device, file in self.units.items()}
         if self.floor is not None:
@@ -252,7 +250,7 @@ class Faults:
 
     @classmethod
     def from_texts(cls, texts: Sequence[str]) -> "Faults":
-        """Return the faults that texts like "push:20" name. Raises `InputError` for one that is not known."""
+        """Return the faults of texts like "push:20". Raises `InputError` for one that is not known."""
         found: dict[str, Any] = {"silent": frozenset(), "drop_half": frozenset(), "stuck": frozenset()}
         for text in texts:
             name, value = (part.strip() for part in text.partition(":")[::2])
@@ -276,7 +274,7 @@ class Faults:
         return cls(**found)
 
     def publishes(self, side: str, tick: int) -> bool:
-        """Return whether the lidar of that side ("left" or "right") publishes scan `tick`."""
+        """Return whether the lidar of that side publishes scan `tick`."""
         return side not in self.silent and not (side in self.drop_half and tick % 2)
 
     def clock_offset(self, side: str) -> float:

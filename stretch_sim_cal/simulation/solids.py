@@ -1,10 +1,5 @@
-"""SDF's shapes as triangles, each in its own frame, and floors that are not flat. Lengths in m.
-
-Boxes and planes are exact. Curved shapes are faceted so that no point of a facet is further than `SURFACE_ERROR` from
-the true surface, on either side of it (facets cut through the surface, so that they are right on average). Cylinders
-and cones keep that up to a radius of 80 m, spheres up to 10 m; larger ones get no more facets.
-(`trimesh.creation.revolve` leaves out facets of less than 1e-8 m2, so that small spheres have holes.)
-"""
+"""SDF's shapes as triangles, each in its own frame, and floors that are not flat, in m. Facets cut through curved
+surfaces, at most `SURFACE_ERROR` off either side up to a radius of 80 m (spheres: 10 m)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -45,7 +40,6 @@ def plane(normal: np.ndarray, size: np.ndarray) -> Mesh:
 
 
 def cylinder(radius: float, length: float) -> Mesh:
-    """Return a closed cylinder about z, centred on the origin."""
     return _lathe(np.array([[0, -length / 2], [radius, -length / 2], [radius, length / 2], [0, length / 2]]), radius)
 
 
@@ -55,12 +49,11 @@ def cone(radius: float, length: float) -> Mesh:
 
 
 def sphere(radius: float) -> Mesh:
-    """Return a sphere centred on the origin."""
     return ellipsoid(np.full(3, radius))
 
 
 def capsule(radius: float, length: float) -> Mesh:
-    """Return a capsule about z, centred on the origin: a cylinder of `length` with half spheres beyond its ends."""
+    """Return a cylinder of `length` about z, centred on the origin, with half spheres beyond its ends."""
     arc = np.linspace(-np.pi / 2, np.pi / 2, _sphere_segments(radius) // 2 * 2 + 2)
     profile = radius * np.stack([np.cos(arc), np.sin(arc)], axis=1)
     profile[:, 1] += np.sign(arc) * length / 2
@@ -102,14 +95,13 @@ def _facet_scale(half_angle: float) -> float:
 
 
 def _segments(radius: float) -> int:
-    """Return how many facets keep a circle of that radius to `SURFACE_ERROR`."""
     half_angle = np.arccos((radius - SURFACE_ERROR) / (radius + SURFACE_ERROR)) if radius > SURFACE_ERROR else np.pi / 8
     return int(np.clip(np.ceil(np.pi / half_angle), 8, MAX_SEGMENTS))
 
 
 def _sphere_segments(radius: float) -> int:
-    """Return the facets around the equator, twice those from pole to pole, that keep a sphere to `SURFACE_ERROR`; its
-    facets bend both ways, and each way gets half of the error."""
+    """Return the facets around the equator, twice those from pole to pole: they bend both ways, and each way gets half
+    of the error."""
     half_angle = np.sqrt(2.0 * SURFACE_ERROR / radius)
     return int(np.clip(2 * np.ceil(np.pi / half_angle / 2), 16, MAX_SPHERE_SEGMENTS))
 
@@ -138,7 +130,7 @@ class Undulation:
 
     @classmethod
     def drawn(cls, rms: float, waves: tuple[float, float], random: np.random.Generator) -> "Undulation":
-        """Return waves whose root mean square height is `rms` (m), of wavelengths (m) between two bounds."""
+        """Return waves of root mean square height `rms` (m), of wavelengths (m) between two bounds."""
         lengths = np.exp(random.uniform(*np.log(waves), FLOOR_WAVES))
         ways, phases = random.uniform(0, np.pi, FLOOR_WAVES), random.uniform(0, 2 * np.pi, FLOOR_WAVES)
         vectors = 2 * np.pi / lengths[:, None] * np.stack([np.cos(ways), np.sin(ways)], axis=1)

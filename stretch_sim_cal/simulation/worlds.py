@@ -1,9 +1,5 @@
-"""Worlds: SDF files as named triangle surfaces in the world frame. Lengths in m.
-
-A lidar sees a link's collision shapes, as Gazebo's CPU lidar does; the visuals of a link without collision shapes are
-used instead, with a note. There is no physics: models stay where the file puts them. Unsupported
-elements are left out with a warning that names element, file and line, unless no lidar could see them.
-"""
+"""Worlds: SDF files as named triangle surfaces in the world frame, in m: links' collision shapes, as Gazebo's CPU lidar
+sees, or else visuals. Nothing moves. What is left out is a warning with file and line, unless no lidar could see it."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -72,8 +68,8 @@ class Actor:
 
 @dataclass(frozen=True)
 class World:
-    """The contents of a world file: `surfaces` by name ("model/link/shape") in the world frame, their `materials`, and
-    `actors`. `warnings` name what was left out, `notes` assumptions."""
+    """A world file: `surfaces` by name ("model/link/shape") in the world frame, their `materials`, and `actors`.
+    `warnings` name what was left out, `notes` assumptions."""
 
     name: str
     file: Path
@@ -289,7 +285,6 @@ def _material(part: Element, link: Element) -> Material | None:
 
 
 def _resource_folders(world: Path) -> list[Path]:
-    """Return the folders of `model://`: beside the world, in the share folder, then Gazebo's."""
     share = files.share_directory()
     folders = [world.parent, world.parent / "models", share / "worlds", share / "models"]
     return [*folders, *files.folders_in("GZ_SIM_RESOURCE_PATH"), *files.folders_in("SDF_PATH")]

@@ -46,8 +46,7 @@ def gazebo_world(world: str | Path, lidar: str) -> tuple[str, str]:
 
     Beside the file's own shapes there are: physics by DART with ODE's collision detector, the only one whose rays the
     CPU lidar casts exactly; no gravity, under which a position-controlled lift droops by millimetres (the robot is the
-    only thing that could fall, and stands fixed); the systems; and absolute paths of meshes.
-    """
+    only thing that could fall, and stands fixed); the systems; and absolute paths of meshes."""
     path = files.find_shared("worlds", world, ".sdf")
     root = parse_xml(files.read_text(path), str(path))
     element = root.find("world")
@@ -86,9 +85,9 @@ def gazebo_description(
     setup: SimulationSetup, sensors: Mapping[str, Sensor], geometry: RobotGeometry, lidar: str, folder: Path,
 ) -> str:  # fmt: skip
     """Return the URDF text to spawn, with "cpu" or "gpu" lidars of `sensors` by name; its meshes are written to
-    `folder`. Collision shape and visual of every link are the shape that the embedded simulator casts rays against.
-    Joints have no limits there: commands keep within them. A base that drives is moved by `FLOOR_JOINTS`, another is
-    fixed to the world."""
+    `folder`. Collision shape and visual of every link are what the embedded simulator casts rays against. Joints have
+    no limits there: commands keep within them. A base that drives is moved by `FLOOR_JOINTS`, another is fixed to the
+    world."""
     robot = parse_xml(simulated_description(setup), "description for Gazebo")
     profile, model = setup.profile, parse_urdf(robot, source="description for Gazebo")
     for joint in sorted(profile.joint_positions(model, dict.fromkeys(profile.commanded_limits(model), 0.0))):
@@ -151,8 +150,8 @@ def _stand_on_floor(robot: ElementTree.Element, drives: bool) -> None:
 
 
 def ray_height(sensor: Sensor) -> float:
-    """Return how far (m) up the lidar's axis Gazebo's rays begin: at the height of the sensor's optical centre, which
-    turns about it. From the frame's origin the collar hides a ninth of the directions, which the sensor sees."""
+    """Return how far (m) up the lidar's axis Gazebo's rays begin: at the height of the turning optical centre. From the
+    frame's origin the collar hides a ninth of the directions, which the sensor sees."""
     return float(sensor.optical_centre[2])
 
 
@@ -189,8 +188,8 @@ def cloud_topic(name: str) -> str:
 
 
 def _put_shape(link: ElementTree.Element, surface: Surface, file: Path) -> None:
-    """Give a link without shapes one surface as collision shape and as visual, in `file` and beside it. Renderers cull
-    back faces, which the lidars see of their collars: the visual has every triangle twice, once for each side."""
+    """Give a link one surface as collision shape and as visual, in `file` and beside it. Renderers cull back faces,
+    which the lidars see of their collars: the visual has every triangle twice, once for each side."""
     both_sides = np.concatenate([surface.faces, surface.faces[:, ::-1]])
     shapes = {"visual": (both_sides, file.with_stem(f"{file.stem}_visual")), "collision": (surface.faces, file)}
     for tag, (faces, path) in shapes.items():

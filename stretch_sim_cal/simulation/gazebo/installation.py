@@ -22,8 +22,7 @@ INSTALL = (
 
 @dataclass(frozen=True)
 class Installation:
-    """An installed Gazebo: its program, the module of its bindings, perhaps in the folder `python_path`, and its
-    generation."""
+    """A Gazebo: its program, the module of its bindings, perhaps in the folder `python_path`, and its generation."""
 
     program: str
     bindings: str
@@ -44,7 +43,7 @@ class Installation:
 
 
 def find_gazebo() -> Installation:
-    """Return the installed Gazebo. Raises `InputError` naming what of it is missing, or of an unknown generation."""
+    """Return the installed Gazebo. Raises `InputError` naming what is missing or unknown."""
     program = shutil.which("gz")
     if program is None:
         raise InputError(f"Gazebo is not installed (there is no 'gz' on the path): {INSTALL}")
@@ -59,7 +58,7 @@ def find_gazebo() -> Installation:
 
 def choose_bindings(modules: list[str]) -> tuple[str, str]:
     """Return (module, generation) of the newest known bindings among the modules `transport...` of package `gz`. Raises
-    `InputError` if there are none of a known generation."""
+    `InputError` without any."""
     if "transport" in modules:
         return "gz.transport", UNVERSIONED
     numbers = sorted(int(name.removeprefix("transport")) for name in modules)

@@ -1,8 +1,5 @@
-"""Gazebo's messages as bytes: protobuf's wire format, as far as gz.msgs uses it, and the few gz.msgs that are needed.
-
-The format: https://protobuf.dev/programming-guides/encoding/. The fields of these messages have had the same numbers in
-all generations of Gazebo.
-"""
+"""Gazebo's messages as bytes: protobuf's wire format (https://protobuf.dev/programming-guides/encoding/), as far as
+gz.msgs uses it. Their fields have had the same numbers in all generations of Gazebo."""
 
 import struct
 from collections.abc import Iterator
@@ -20,7 +17,7 @@ FIXED = {FIXED64: "<d", FIXED32: "<f"}
 
 def fields(message: bytes | memoryview) -> Iterator[tuple[int, int | float | memoryview]]:
     """Yield (field number, value) of a serialised message: unsigned integers for varints, floats for fixed64 and
-    fixed32, and views for everything with a length. Raises `InputError` for other bytes."""
+    fixed32, views for everything with a length. Raises `InputError` for other bytes."""
     view, at = memoryview(message), 0
     while at < len(view):
         key, at = _varint(view, at)
@@ -61,7 +58,7 @@ def _varint(view: memoryview, at: int) -> tuple[int, int]:
 
 def encode(*parts: tuple[int, int | bool | float | str | bytes]) -> bytes:
     """Return a serialised message of (field number, value): ints and bools as varints, floats as doubles, the rest as
-    bytes (nested messages are given serialised)."""
+    bytes."""
     message = bytearray()
     for number, value in parts:
         if isinstance(value, float):
@@ -89,20 +86,20 @@ NANOSECONDS = 1_000_000_000
 
 @dataclass
 class PackedCloud:
-    """A `gz.msgs.PointCloudPacked`: `stamp` in ns of simulated time, `records` (height, width) a structured view of its
-    bytes, one row per ring, lowest first."""
+    """A `gz.msgs.PointCloudPacked`: `stamp` in ns of simulated time, `records` (height, width), one row per ring,
+    lowest first."""
 
     stamp: int
     records: np.ndarray
 
     @property
     def xyz(self) -> np.ndarray:
-        """Coordinates (height, width, 3) float32 in the sensor's frame; misses are infinite or not a number."""
+        """Coordinates (height, width, 3) float32 in the sensor's frame; misses are not finite."""
         return np.stack([self.records[name] for name in COORDINATES], axis=-1)
 
 
 def packed_cloud(message: bytes) -> PackedCloud:
-    """Return a serialised PointCloudPacked. Raises `InputError` for bytes that are none, or inconsistent."""
+    """Raises `InputError` for bytes that are no PointCloudPacked, or inconsistent."""
     cloud = SimpleNamespace(fields=[], height=0, width=0, is_bigendian=False, point_step=0, row_step=0, data=b"")
     names = {3: "height", 4: "width", 5: "is_bigendian", 6: "point_step", 7: "row_step", 8: "data"}
     for number, value in fields(message):
@@ -123,12 +120,12 @@ def packed_cloud(message: bytes) -> PackedCloud:
 
 
 def stamp(message: bytes) -> int:
-    """Return the time, in ns of simulated time, in the header of a serialised PointCloudPacked or Model."""
+    """Return the time, in ns of simulated time, in the header of a PointCloudPacked or Model."""
     return next((_time(dict(fields(value)).get(1, b"")) for number, value in fields(message) if number == 1), 0)
 
 
 def clock_times(message: bytes) -> tuple[int, int]:
-    """Return the simulated time of a serialised gz.msgs.Clock, and the machine's time of sending, in ns."""
+    """Return the simulated time of a gz.msgs.Clock, and the machine's time of sending, in ns."""
     times = {number: _time(value) for number, value in fields(message) if number in (2, 4)}
     return times.get(4, 0), times.get(2, 0)
 
@@ -143,7 +140,7 @@ class JointStates:
 
 
 def joint_states(message: bytes) -> JointStates:
-    """Return a serialised gz.msgs.Model's joints, as JointStatePublisher publishes them."""
+    """Return the joints of a gz.msgs.Model, as JointStatePublisher publishes them."""
     states = JointStates(stamp(message), {}, {})
     for number, joint in fields(message):
         if number == 6:
@@ -159,12 +156,12 @@ def boolean(message: bytes) -> bool:
 
 
 def world_control(steps: int = 0) -> bytes:
-    """Return a gz.msgs.WorldControl that pauses, after so many steps of physics where there are any."""
+    """Return a gz.msgs.WorldControl that pauses, after so many steps of physics if there are any."""
     return encode((2, True), *([(4, steps)] if steps else []))
 
 
 def entity_factory(name: str, file: str) -> bytes:
-    """Return a gz.msgs.EntityFactory that creates the model in a file under a name that nothing else may have."""
+    """Return a gz.msgs.EntityFactory that creates the model in a file under a unique name."""
     return encode((3, file), (8, name))
 
 

@@ -1,14 +1,5 @@
-"""The rays of Gazebo's lidars: which are cast for a sensor, and the directions along which their ranges are exact.
-
-A Gazebo lidar casts an even grid of rays. More are cast than the sensor has, and each of the sensor's rays takes the
-nearest one, with that one's direction, so uneven channels and azimuth offsets are the sensor's.
-
-The CPU lidar casts along the directions that it publishes. `gpu_lidar` does not: gz-rendering's Ogre2GpuRays renders
-the six faces of a cube, n x n texels each, and gives every ray, unfiltered, the range of the texel that it falls into,
-exact along the direction of the texel's centre; published is it along the ray, up to 0.6 deg off. The texels are those
-of Harmonic (gz-rendering 8) and, by their sources (docs/gazebo.md), of 9 (Ionic), 10 (Jetty) and the main branch of
-June 2026; another generation's would be a table in `face_texels` or `texel_directions`.
-"""
+"""The rays of Gazebo's lidars (docs/gazebo.md): which of an even grid stand for a sensor's, and along which directions
+their ranges are exact: those published of the CPU lidar, those to texels' centres of `gpu_lidar`."""
 
 from dataclasses import dataclass
 
@@ -48,7 +39,6 @@ class Grid:
 
     @property
     def row_step(self) -> float:
-        """The angle from row to row, in rad."""
         return (self.highest - self.lowest) / max(self.rows - 1, 1)
 
     def directions(self) -> np.ndarray:
@@ -58,7 +48,7 @@ class Grid:
 
     def published(self, lidar: str) -> np.ndarray:
         """Return the directions (rows, columns, 3) that a "cpu" or "gpu" lidar publishes: a gpu_lidar sums many steps
-        in single precision (gz-sensors' GpuLidarSensor), up to a hundredth of a degree off."""
+        in single precision, up to a hundredth of a degree off."""
         if lidar == "cpu":
             return self.directions()
 
@@ -70,7 +60,7 @@ class Grid:
         return directions(*np.broadcast_arrays(elevations[:, None], azimuths))
 
     def face_texels(self) -> int:
-        """Return the texels on a side of a cube's face: the least power of two not below the rays per 90 deg (int)."""
+        """Return the texels on a side of a cube's face: the least power of two not below the rays per 90 deg."""
         spans = ((2 * np.pi * (1 - 1 / self.columns), self.columns), (self.highest - self.lowest, self.rows))
         across = [int(np.pi / 2 / angle * count) if angle >= np.pi / 2 else count for angle, count in spans]
         return min(max(1 << (max(across) - 1).bit_length(), FEWEST_TEXELS), MOST_TEXELS)
@@ -110,12 +100,12 @@ def texel_directions(rays: np.ndarray, texels: int) -> tuple[np.ndarray, np.ndar
 
 @dataclass(frozen=True)
 class CastRays:
-    """The rays of a grid that stand for those of a sensor, N in firing order.
+    """The rays of a grid that stand for those of a sensor, N in firing order: `index` (N,) counts the grid's row by
+    row.
 
-    `index` (N,) counts the grid's rays row by row; Gazebo publishes them along the unit directions `published` (N, 3),
-    their ranges are exact along `sampled` (N, 3). If that does not hold, `exact` is false and points are taken as
-    published. All rays begin `height` m up the axis of the lidar's frame.
-    """
+    Gazebo publishes them along the unit directions `published` (N, 3), their ranges are exact along `sampled` (N, 3).
+    If that does not hold, `exact` is false and points are taken as published. All begin `height` m up the axis of the
+    lidar's frame."""
 
     index: np.ndarray
     published: np.ndarray
@@ -124,7 +114,7 @@ class CastRays:
     exact: bool = True
 
     def points(self, cloud: PackedCloud, ranges: np.ndarray | None = None) -> np.ndarray:
-        """Return the points (N, 3) float32 of these rays of a cloud in the lidar's frame, not finite for misses."""
+        """Return the points (N, 3) float32 of these rays in the lidar's frame, not finite for misses."""
         points = self._given(cloud)
         if self.exact:
             ranges = self.ranges(cloud) if ranges is None else ranges
@@ -141,7 +131,7 @@ class CastRays:
         return float(np.linalg.norm(ways - self.published[hit], axis=1).max(initial=0.0))
 
     def ranges(self, cloud: PackedCloud) -> np.ndarray:
-        """Return the ranges (N,) in m of these rays of a cloud, inf for misses."""
+        """Return the ranges (N,) in m of these rays, inf for misses."""
         given = self._given(cloud).astype(float)
         return np.sqrt(np.einsum("ij,ij->i", given, given))
 
