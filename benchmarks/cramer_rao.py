@@ -25,7 +25,7 @@ from stretch_sim_cal.robot.kinematics import link_transforms
 from stretch_sim_cal.sensor.sensor import Sensor
 from stretch_sim_cal.sensor.unit import CENTRE_SHARE, FIRING_SHARE, LEAST_COSINE, ErrorModel, weak_echo
 from stretch_sim_cal.simulation.optics import Hits, Scene
-from stretch_sim_cal.simulation.true_robot import true_link
+from stretch_sim_cal.simulation.setup import true_link
 
 # Floor farther than this (m) from base_footprint counts as a plane of its own, as for the floor method.
 FLOOR_RADIUS = 3.5

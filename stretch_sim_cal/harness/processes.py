@@ -24,10 +24,9 @@ from typing import Any
 
 from stretch_sim_cal.command import sigterm_interrupts
 from stretch_sim_cal.errors import RunFailure
-from stretch_sim_cal.files import PACKAGE, read_text
+from stretch_sim_cal.files import PACKAGE, folders_in, read_text
 from stretch_sim_cal.harness.scenario import Scenario
 from stretch_sim_cal.ros.node_main import DISCOVERY_VARIABLE
-from stretch_sim_cal.simulation.gazebo.installation import ament_prefixes
 from stretch_sim_cal.simulation.gazebo.processes import end_group, prepare_child
 
 DOMAIN_VARIABLE = "ROS_DOMAIN_ID"
@@ -103,7 +102,10 @@ class Process:
     def command(self) -> list[str]:
         """The argument vector, with the executable of this very installation: pip puts console scripts beside Python,
         colcon into `lib/` of an ament prefix."""
-        folders = [Path(sys.executable).parent, *(prefix / "lib" / PACKAGE for prefix in ament_prefixes())]
+        folders = [
+            Path(sys.executable).parent,
+            *(prefix / "lib" / PACKAGE for prefix in folders_in("AMENT_PREFIX_PATH")),
+        ]
         own = (str(folder / self.executable) for folder in folders if (folder / self.executable).is_file())
         return [next(own, shutil.which(self.executable) or self.executable), *self.arguments]
 

@@ -66,7 +66,6 @@ class Signature:
     the points of a ring. `first_azimuths` (S,) are those of the rotor when scans began, at `starts` (S,).
     """
 
-    num_scans: int
     num_channels: int
     sensor: Sensor | None
     elevation_scatter: float
@@ -168,7 +167,7 @@ class Observer:
         if low < 0 or high >= MOST_CHANNELS:
             raise InputError(f"field ring goes from {low} to {high}, so it is not a channel number")
         firsts = _Cloud(np.concatenate(self._firsts))
-        return _signature(self.num_scans, clouds, candidates, np.array(self._starts), firsts)
+        return _signature(clouds, candidates, np.array(self._starts), firsts)
 
 
 def known_sensors() -> list[Sensor]:
@@ -224,9 +223,7 @@ class _Cloud:
         self.num_times = len(np.unique(scan["timestamp"])) if "timestamp" in scan.dtype.names else None
 
 
-def _signature(
-    num_scans: int, clouds: list[_Cloud], candidates: Sequence[Sensor], starts: np.ndarray, firsts: _Cloud
-) -> Signature:
+def _signature(clouds: list[_Cloud], candidates: Sequence[Sensor], starts: np.ndarray, firsts: _Cloud) -> Signature:
     num_channels = max(int(cloud.ring.max(initial=0)) for cloud in clouds) + 1
     ring = np.concatenate([cloud.ring for cloud in clouds])
     rays = [cloud.points for cloud in clouds]
@@ -261,7 +258,7 @@ def _signature(
         number = int(np.median(times))
         packets = number if columns is None or number <= columns.steps else 0
     signature = Signature(
-        num_scans=num_scans, num_channels=num_channels, sensor=own, elevation_scatter=float(scatter),
+        num_channels=num_channels, sensor=own, elevation_scatter=float(scatter),
         table_difference=difference, distance_correction=correction,
         firing_time_correction=columns and columns.firing_time_correction,
         azimuth_steps=columns and columns.steps, clockwise=columns and columns.clockwise,

@@ -22,30 +22,16 @@ import numpy as np
 
 from stretch_sim_cal import files, validate
 from stretch_sim_cal.errors import InputError
-from stretch_sim_cal.sensor.unit import (
-    CENTRE,
-    CENTRE_SHARE,
-    CHANNEL_KINDS,
-    ECHO,
-    FIRING_SHARE,
-    HARMONICS,
-    INCIDENCE,
-    NEAR,
-    OFFSET,
-    SCALE,
-    ErrorModel,
-)  # fmt: skip
+from stretch_sim_cal.sensor.unit import CENTRE, CHANNEL_KINDS, HARMONICS, NEAR, SCALARS, ErrorModel
 
 SCALAR_KEYS = {
-    "range_offset": OFFSET, "range_scale": SCALE, "incidence": INCIDENCE, "echo": ECHO,
-    "optical_centre_share": CENTRE_SHARE, "firing_time_share": FIRING_SHARE,
-}  # fmt: skip
+    key: SCALARS.index(key)
+    for key in ("range_offset", "range_scale", "incidence", "echo", "optical_centre_share", "firing_time_share")
+}
 # Every scalar by the key, and the place under it, that holds it in a file.
-KEY_OF_SCALAR = SCALAR_KEYS | {"near_range": NEAR} | {
-    f"{key}[{index}]": own.start + index
-    for key, own in ((
-        "azimuth_harmonics_deg", HARMONICS), ("optical_centre", CENTRE)) for index in range(own.stop - own.start)
-}  # fmt: skip
+KEY_OF_SCALAR = SCALAR_KEYS | {"near_range": NEAR}
+KEY_OF_SCALAR |= {f"azimuth_harmonics_deg[{number}]": HARMONICS.start + number for number in range(4)}
+KEY_OF_SCALAR |= {f"optical_centre[{number}]": CENTRE.start + number for number in range(3)}
 # Channels' angles are in degrees in files.
 CHANNEL_KEYS = {kind: kind if kind == "channel_range" else f"{kind}_deg" for kind in CHANNEL_KINDS}
 KEYS = {
@@ -119,7 +105,7 @@ def near_range(value: Any, length: float, where: str) -> tuple[float, float]:
 
 def unit_from_mapping(model: ErrorModel, data: Mapping[str, Any], where: str) -> Unit:
     """Raises `InputError` naming the key."""
-    open_keys, known = data.get("not_determined") or [], None
+    open_keys, known, values = data.get("not_determined") or [], None, data.get("values")
     if not isinstance(open_keys, list) or not all(isinstance(key, str) for key in open_keys):
         raise InputError(f"{where}: not_determined: expected a list of keys of values")
     for key in open_keys:
@@ -129,7 +115,6 @@ def unit_from_mapping(model: ErrorModel, data: Mapping[str, Any], where: str) ->
         known = values_from_mapping(model, data["standard_deviations"], f"{where}: standard_deviations")
         if (known < 0).any():
             raise InputError(f"{where}: standard_deviations: one of them is below 0")
-    values = data.get("values")
     parameters = values_from_mapping(model, values, f"{where}: values")
     drift = validate.number((values or {}).get("range_drift", 0.0), f"{where}: values: range_drift", -1.0, 1.0)
     return Unit(parameters, known, tuple(open_keys), drift)

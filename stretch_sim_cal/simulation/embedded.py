@@ -22,9 +22,8 @@ from stretch_sim_cal.simulation.driving import DrivingBase, OdometryErrors
 from stretch_sim_cal.simulation.joints import Joints
 from stretch_sim_cal.simulation.lidar import Lidar
 from stretch_sim_cal.simulation.optics import Cast, Hits, Optics, Scene
-from stretch_sim_cal.simulation.setup import SimulationSetup
+from stretch_sim_cal.simulation.setup import SimulationSetup, simulated_description, true_link
 from stretch_sim_cal.simulation.solids import Undulation
-from stretch_sim_cal.simulation.true_robot import simulated_description, true_link
 from stretch_sim_cal.simulation.worlds import World, load_world
 
 FLOOR = 2000  # of random numbers
@@ -127,8 +126,7 @@ class EmbeddedSimulator:
             device: Lidar(setup.sensor_of(device, kind), device, setup.seed, setup.unit_seed, number)
             for number, (device, kind) in enumerate(self.sensors.items())
         }
-        self._nominal_links = dict(zip(SIDES, self.profile.lidar_links(model), strict=True))
-        self._nominal_links |= {name: lidar.frame for name, lidar in self.profile.further.items()}
+        self._nominal_links = setup.nominal_links(model)
         links = [self.profile.base_frame, *map(true_link, setup.lidars), *self._nominal_links.values()]
         self._root_from_link = link_transforms(model, {}, links)
         self._world_from_root = np.eye(4)

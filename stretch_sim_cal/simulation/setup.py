@@ -1,19 +1,27 @@
-"""The simulation of a scenario: world, sensor, seed, and the errors that only the simulator knows; and its faults."""
+"""The simulation of a scenario: world, sensor, seed, the errors that only the simulator knows and the true robot with
+them (its description's frames stay nominal), and the faults of a run."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any
+from xml.etree import ElementTree
+from xml.etree.ElementTree import SubElement
 
 import numpy as np
 from scipy.spatial.transform import Rotation
 
 from stretch_sim_cal import validate
+from stretch_sim_cal.conventions.rewrite import add_fixed_joint, add_frame, set_origin
 from stretch_sim_cal.conventions.spawned import ROBOT_KEYS, SpawnedRobot, robot_from_mapping
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.files import named_in
-from stretch_sim_cal.geometry.transforms import SIDES, from_xyz_rpy
+from stretch_sim_cal.geometry.transforms import SIDES, from_xyz_rpy, inverse
+from stretch_sim_cal.robot.description import parse_urdf, parse_xml
+from stretch_sim_cal.robot.kinematics import link_transform
+from stretch_sim_cal.robot.model import RobotModel, near
 from stretch_sim_cal.robot.profile import RobotProfile, lidar_geometry, stretch_profile
+from stretch_sim_cal.robot.sdf_as_urdf import numbers_text
 from stretch_sim_cal.robot.stretch import nominal_description
 from stretch_sim_cal.sensor import sensor as kinds
 from stretch_sim_cal.sensor.sensor import DEFAULT_SENSOR, Sensor
@@ -24,6 +32,7 @@ MAX_SEED = 2**63 - 1
 PUSH_DISTANCE = 0.020
 PUSH_ANGLE = 0.017453292519943295
 CRASH_EXIT_CODE = 70
+FLOOR_LINK = "floor_link"  # the root of the true robot: the real floor, z = 0
 FLOOR = {"rms_mm": (0.01, 50.0), "wavelength": (0.5, 100.0, 2.0)}
 """The keys of an uneven floor: the least value of each, the greatest one and, if there is one, the default."""
 
@@ -133,6 +142,11 @@ class SimulationSetup:
         """The lidars' names; the right one of a robot with one lidar has the left one's pose."""
         return (*SIDES, *self.profile.further)
 
+    def nominal_links(self, model: RobotModel) -> dict[str, str]:
+        """Return the links at the nominal poses of all `lidars`."""
+        profile = self.profile
+        return {name: lidar.link_in(model) for name, lidar in {**profile.lidars, **profile.further}.items()}
+
     def sensors(self) -> dict[str, Sensor]:
         """Return the lidars' sensors by name. Raises `InputError` for unknown names and for rates that differ."""
         try:
@@ -224,6 +238,41 @@ class SimulationSetup:
 
 # A robot's own keys are read apart.
 KEYS = {key for key, _ in validate.keys_of(SimulationSetup).values()} - {"robot_keys"} | set(ROBOT_KEYS)
+
+
+def true_link(lidar: str) -> str:
+    """Return the link at the true pose of a lidar; the profile's frame is at the nominal one."""
+    return f"lidar_{lidar}_true_link"
+
+
+def simulated_description(setup: SimulationSetup) -> str:
+    """Return the URDF text of a setup's robot with the errors of its lidars, base and joints, its payload and the floor
+    below it. Raises `InputError` for errors of joints that do not exist or carry a lidar."""
+    source = "simulated description"
+    robot, profile, base = parse_xml(setup.nominal_description, source), setup.profile, setup.base_error
+    model = parse_urdf(robot, source=source)
+    lidars = setup.nominal_links(model)
+    for name, frame in lidars.items():
+        add_frame(robot, true_link(name), f"lidar_{name}_true_joint", frame, setup.errors_by_lidar[name].matrix)
+    footprint_from_base = link_transform(model, {}, profile.base_frame, profile.footprint_frame)
+    floor_from_base = footprint_from_base @ from_xyz_rpy((0.0, 0.0, base.height), (base.roll, base.pitch, 0.0))
+    SubElement(robot, "link", name=FLOOR_LINK)
+    floor_from_root = floor_from_base @ inverse(link_transform(model, {}, profile.base_frame))
+    add_fixed_joint(robot, "floor_joint", FLOOR_LINK, model.root, floor_from_root)
+    for number, box in enumerate(setup.payload):
+        name = f"payload_{number}_link"
+        link = SubElement(robot, "link", name=name)
+        for kind in ("visual", "collision"):
+            SubElement(SubElement(SubElement(link, kind), "geometry"), "box", size=numbers_text(box.size))
+        add_fixed_joint(robot, f"payload_{number}_joint", box.link, name, from_xyz_rpy(box.xyz, box.rpy))
+    carrying = {joint.name for link in lidars.values() for joint in model.chain(link)}
+    for name, error in setup.joint_errors.items():
+        if name not in model.joints or name in carrying:
+            movable = sorted(set(model.joints) - carrying)
+            raise InputError(f"joint error: '{name}' is not a joint, or carries a lidar{near(name, movable)}")
+        joint = next(element for element in robot.iterfind("joint") if element.get("name") == name)
+        set_origin(joint, model.joints[name].parent_from_joint @ error.matrix)
+    return ElementTree.tostring(robot, encoding="unicode")
 
 
 @dataclass(frozen=True)

@@ -72,7 +72,6 @@ class World:
     `warnings` name what was left out, `notes` assumptions."""
 
     name: str
-    file: Path
     surfaces: dict[str, Surface]
     warnings: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
@@ -94,7 +93,7 @@ class _WorldReader:
         element = root.first("world") or root.first("model")
         if element is None:
             raise InputError(f"{path}: has neither a <world> nor a <model>")
-        self.world = World(element.attributes.get("name", path.stem), path, {})
+        self.world = World(element.attributes.get("name", path.stem), {})
         scope = Scope(element, self._included)
         if element.tag == "world":
             self._warn_unsupported(element)
@@ -231,16 +230,12 @@ class _WorldReader:
 
     def _find(self, uri: str, element: Element) -> Path:
         scheme, separator, rest = uri.partition("://")
-        rest = unquote(rest) if separator else unquote(uri)
-        if not separator or scheme == "file":
-            candidates = [element.file.parent / rest, *(folder / rest for folder in _resource_folders(self._path))]
-        elif scheme == "model":
-            candidates = [folder / rest for folder in _resource_folders(self._path)]
-        else:
+        if separator and scheme not in ("file", "model"):
             raise InputError(f"{element.where}: '{uri}': {scheme}:// is not read; download it and name the local file")
-        for candidate in candidates:
-            if rest and candidate.exists():
-                return candidate.resolve()
+        rest, folders = unquote(rest if separator else uri), _resource_folders(self._path)
+        for folder in folders if scheme == "model" and separator else [element.file.parent, *folders]:
+            if rest and (folder / rest).exists():
+                return (folder / rest).resolve()
         raise InputError(f"{element.where}: '{uri}' is not found; check its path, or set GZ_SIM_RESOURCE_PATH")
 
     def _warn_unsupported(self, element: Element) -> None:

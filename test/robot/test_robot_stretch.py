@@ -11,8 +11,7 @@ from stretch_sim_cal.robot.kinematics import link_transforms
 from stretch_sim_cal.robot.profile import stretch_profile
 from stretch_sim_cal.robot.stretch import DEFAULT_TOOL, available_tools, nominal_description
 from stretch_sim_cal.simulation.embedded import EmbeddedSimulator
-from stretch_sim_cal.simulation.setup import PayloadBox, PoseError, SimulationSetup
-from stretch_sim_cal.simulation.true_robot import simulated_description, true_link
+from stretch_sim_cal.simulation.setup import PayloadBox, PoseError, SimulationSetup, simulated_description, true_link
 
 STRETCH = stretch_profile()
 TRUE_LINKS = [true_link(side) for side in ("left", "right")]

@@ -10,7 +10,6 @@ from stretch_sim_cal.sensor.points import are_returns, coordinates
 from stretch_sim_cal.sensor.sensor import Driver, NoiseGrowth, load_sensor
 from stretch_sim_cal.sensor.unit import weak_echo
 from stretch_sim_cal.simulation import solids
-from stretch_sim_cal.simulation.gazebo.messages import PackedCloud
 from stretch_sim_cal.simulation.gazebo.rays import BORDER, Grid, cast_rays, grid_for, texel_directions
 from stretch_sim_cal.simulation.gazebo.simulator import published
 from stretch_sim_cal.simulation.lidar import Lidar
@@ -23,14 +22,6 @@ FULL_TURN = Grid(900, 128, np.radians(-3.5), np.radians(90.0))
 
 def wanted(name):
     return Lidar(load_sensor(name), "left", 1).rays(0).directions.astype(float)
-
-
-def cloud(points):
-    """Return a cloud of points (rows, columns, 3)."""
-    records = np.zeros(points.shape[:2], dtype=[(name, "<f4") for name in "xyz"])
-    for index, name in enumerate("xyz"):
-        records[name] = points[..., index]
-    return PackedCloud(0, records)
 
 
 def angles(ones, others):
@@ -75,7 +66,7 @@ def test_misses_are_not_finite():
     points = FULL_TURN.directions()
     points[:64] = np.inf
     points[64:, :450, 0] = np.nan
-    missing = ~np.isfinite(cast.points(cloud(points))).all(axis=1)
+    missing = ~np.isfinite(cast.points(points.astype(np.float32))).all(axis=1)
     np.testing.assert_array_equal(missing, (cast.index < 64 * 900) | (cast.index % 900 < 450))
 
 

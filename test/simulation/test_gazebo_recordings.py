@@ -22,7 +22,7 @@ from stretch_sim_cal.sensor.points import are_returns, coordinates
 from stretch_sim_cal.sensor.sensor import NoiseGrowth, load_sensor
 from stretch_sim_cal.sensor.unit import ECHO, INCIDENCE, LEAST_COSINE, weak_echo
 from stretch_sim_cal.simulation.embedded import EmbeddedSimulator
-from stretch_sim_cal.simulation.gazebo.messages import packed_cloud
+from stretch_sim_cal.simulation.gazebo.messages import cloud_points
 from stretch_sim_cal.simulation.gazebo.rays import BORDER, CastRays, Grid, texel_directions
 from stretch_sim_cal.simulation.gazebo.simulator import measured
 from stretch_sim_cal.simulation.optics import Hits, Scene
@@ -42,7 +42,7 @@ STRIDE = 4
 def harmonic(sensor, side):
     """Return the setup, the grid and the cloud of a recording."""
     recorded = json.loads((DATA / f"gazebo_harmonic_{sensor}.json").read_text())
-    cloud = packed_cloud(lzma.decompress((DATA / f"gazebo_harmonic_{sensor}_{side}.bin.xz").read_bytes()))
+    cloud = cloud_points(lzma.decompress((DATA / f"gazebo_harmonic_{sensor}_{side}.bin.xz").read_bytes()))
     return SimulationSetup.from_mapping(recorded["setup"]), Grid(**recorded["grid"]), cloud
 
 
@@ -50,7 +50,7 @@ def harmonic(sensor, side):
 @pytest.mark.parametrize("side", SIDES)
 def test_a_rendered_cloud_lies_along_its_rays_and_is_exact_along_the_texels(sensor, side):
     setup, grid, cloud = harmonic(sensor, side)
-    points, published = cloud.xyz.astype(float), grid.published("gpu")[::STRIDE, ::STRIDE]
+    points, published = cloud.astype(float), grid.published("gpu")[::STRIDE, ::STRIDE]
     assert points.shape == published.shape
     hit = np.isfinite(points).all(axis=-1)
     ranges = np.linalg.norm(points, axis=-1)

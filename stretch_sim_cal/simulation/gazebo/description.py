@@ -17,8 +17,7 @@ from stretch_sim_cal.robot.surfaces import Surface
 from stretch_sim_cal.sensor.sensor import Sensor
 from stretch_sim_cal.simulation.embedded import RobotGeometry
 from stretch_sim_cal.simulation.gazebo.rays import grid_for
-from stretch_sim_cal.simulation.setup import SimulationSetup
-from stretch_sim_cal.simulation.true_robot import FLOOR_LINK, simulated_description, true_link
+from stretch_sim_cal.simulation.setup import FLOOR_LINK, SimulationSetup, simulated_description, true_link
 
 # s of physics, as long as the drivers' own steps: nothing collides and joints are led by velocity, so that finer ones
 # change nothing but the cost.

@@ -1,7 +1,6 @@
 """What of Gazebo is installed: its program, the Python bindings of its transport, and their generation."""
 
 import importlib.util
-import os
 import pkgutil
 import shutil
 from dataclasses import dataclass
@@ -44,11 +43,20 @@ class Installation:
 
 def find_gazebo() -> Installation:
     """Return the installed Gazebo. Raises `InputError` naming what is missing or unknown."""
+    from stretch_sim_cal.files import folders_in  # not needed for a program's --help, which imports `LIDARS`
+
     program = shutil.which("gz")
     if program is None:
         raise InputError(f"Gazebo is not installed (there is no 'gz' on the path): {INSTALL}")
-    has_cpu_lidar = _has_plugin(CPU_LIDAR, program)
-    for folder in _vendor_folders():
+    of_ros = [prefix / "opt" for prefix in folders_in("AMENT_PREFIX_PATH")]
+    plugins = folders_in("GZ_SIM_SYSTEM_PLUGIN_PATH")
+    for prefix in (Path(program).resolve().parent.parent, Path("/usr"), *(opt / "gz_sim_vendor" for opt in of_ros)):
+        for library in (prefix / "lib", *(prefix / "lib").glob("*-linux-gnu")):
+            plugins += library.glob("gz-sim*/plugins")
+    has_cpu_lidar = any(any(folder.glob(f"lib{CPU_LIDAR}*")) for folder in plugins)
+    # The Python folders of ROS's package of Gazebo's transport, which sourcing ROS does not add.
+    found = [gz for opt in of_ros for gz in (opt / "gz_transport_vendor").glob("lib*/**/gz")]
+    for folder in sorted({gz.parent for gz in found if any(gz.glob("transport*"))}):
         if modules := _bindings_in([str(folder / "gz")]):
             return Installation(program, *choose_bindings(modules), has_cpu_lidar, str(folder))
     package = importlib.util.find_spec("gz")
@@ -76,23 +84,3 @@ def choose_bindings(modules: list[str]) -> tuple[str, str]:
 def _bindings_in(folders: list[str]) -> list[str]:
     names = [module.name for module in pkgutil.iter_modules(folders)]
     return [name for name in names if name == "transport" or name[:9] == "transport" and name[9:].isdigit()]
-
-
-def ament_prefixes() -> list[Path]:
-    """Return the prefixes of the ROS installations and workspaces that are sourced."""
-    return [Path(prefix) for prefix in os.environ.get("AMENT_PREFIX_PATH", "").split(os.pathsep) if prefix]
-
-
-def _vendor_folders() -> list[Path]:
-    """Return the Python folders of ROS's package of Gazebo's transport, which sourcing ROS does not add."""
-    found = [gz for prefix in ament_prefixes() for gz in (prefix / "opt" / "gz_transport_vendor").glob("lib*/**/gz")]
-    return sorted({gz.parent for gz in found if any(gz.glob("transport*"))})
-
-
-def _has_plugin(name: str, program: str) -> bool:
-    vendors = [prefix / "opt" / "gz_sim_vendor" for prefix in ament_prefixes()]
-    folders = [Path(folder) for folder in os.environ.get("GZ_SIM_SYSTEM_PLUGIN_PATH", "").split(os.pathsep) if folder]
-    for prefix in (Path(program).resolve().parent.parent, Path("/usr"), *vendors):
-        for library in (prefix / "lib", *(prefix / "lib").glob("*-linux-gnu")):
-            folders += library.glob("gz-sim*/plugins")
-    return any(any(folder.glob(f"lib{name}*")) for folder in folders)

@@ -84,22 +84,9 @@ COORDINATES = ("x", "y", "z")
 NANOSECONDS = 1_000_000_000
 
 
-@dataclass
-class PackedCloud:
-    """A `gz.msgs.PointCloudPacked`: `stamp` in ns of simulated time, `records` (height, width), one row per ring,
-    lowest first."""
-
-    stamp: int
-    records: np.ndarray
-
-    @property
-    def xyz(self) -> np.ndarray:
-        """Coordinates (height, width, 3) float32 in the sensor's frame; misses are not finite."""
-        return np.stack([self.records[name] for name in COORDINATES], axis=-1)
-
-
-def packed_cloud(message: bytes) -> PackedCloud:
-    """Raises `InputError` for bytes that are no PointCloudPacked, or inconsistent."""
+def cloud_points(message: bytes) -> np.ndarray:
+    """Return the points (height, width, 3) float32 of a PointCloudPacked in the sensor's frame, one row per ring,
+    lowest first; misses are not finite. Raises `InputError` for bytes that are none, or inconsistent."""
     cloud = SimpleNamespace(fields=[], height=0, width=0, is_bigendian=False, point_step=0, row_step=0, data=b"")
     names = {3: "height", 4: "width", 5: "is_bigendian", 6: "point_step", 7: "row_step", 8: "data"}
     for number, value in fields(message):
@@ -116,7 +103,7 @@ def packed_cloud(message: bytes) -> PackedCloud:
     names = records.dtype.names
     if missing := [name for name in COORDINATES if name not in names]:
         raise InputError(f"PointCloudPacked: has no field {', '.join(missing)}; it has {', '.join(names)}")
-    return PackedCloud(stamp(message), records.reshape(cloud.height, cloud.width))
+    return np.stack([records[name].reshape(cloud.height, cloud.width) for name in COORDINATES], axis=-1)
 
 
 def stamp(message: bytes) -> int:

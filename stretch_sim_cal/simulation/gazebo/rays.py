@@ -7,7 +7,6 @@ import numpy as np
 
 from stretch_sim_cal.sensor.sensor import Sensor
 from stretch_sim_cal.sensor.unit import directions
-from stretch_sim_cal.simulation.gazebo.messages import PackedCloud
 
 FEWEST_TEXELS, MOST_TEXELS = 128, 1024
 # A full turn of so many columns is rendered with 512 texels, 0.1 to 0.2 deg each. More do not bring the rays nearer to
@@ -113,24 +112,25 @@ class CastRays:
     height: float = 0.0
     exact: bool = True
 
-    def points(self, cloud: PackedCloud, ranges: np.ndarray | None = None) -> np.ndarray:
-        """Return the points (N, 3) float32 of these rays in the lidar's frame, not finite for misses."""
+    def points(self, cloud: np.ndarray) -> np.ndarray:
+        """Return the points (N, 3) float32 of these rays in the lidar's frame, not finite for misses, by a cloud
+        (rows, columns, 3)."""
         points = self._given(cloud)
         if self.exact:
-            ranges = self.ranges(cloud) if ranges is None else ranges
+            ranges = self.ranges(cloud)
             with np.errstate(invalid="ignore"):
                 points = (self.sampled * ranges[:, None]).astype(np.float32)
             points[np.isinf(ranges)] = np.inf
         return points + np.array([0.0, 0.0, self.height], dtype=np.float32)
 
-    def misdirected(self, cloud: PackedCloud) -> float:
+    def misdirected(self, cloud: np.ndarray) -> float:
         """Return the largest angle (rad) between the returns of a cloud and their expected directions."""
         given = self._given(cloud).astype(float)
         hit = np.isfinite(given).all(axis=1) & given.any(axis=1)
         ways = given[hit] / np.linalg.norm(given[hit], axis=1, keepdims=True)
         return float(np.linalg.norm(ways - self.published[hit], axis=1).max(initial=0.0))
 
-    def ranges(self, cloud: PackedCloud) -> np.ndarray:
+    def ranges(self, cloud: np.ndarray) -> np.ndarray:
         """Return the ranges (N,) in m of these rays, inf for misses."""
         given = self._given(cloud).astype(float)
         return np.sqrt(np.einsum("ij,ij->i", given, given))
@@ -140,8 +140,8 @@ class CastRays:
         """The unit directions (N, 3) along which the points lie."""
         return self.sampled if self.exact else self.published
 
-    def _given(self, cloud: PackedCloud) -> np.ndarray:
-        given = cloud.xyz.reshape(-1, 3)[self.index].astype(np.float32)
+    def _given(self, cloud: np.ndarray) -> np.ndarray:
+        given = cloud.reshape(-1, 3)[self.index].astype(np.float32)
         given[~np.isfinite(given).all(axis=1)] = np.inf
         return given
 

@@ -206,7 +206,7 @@ class GazeboSimulator:
         # what is too near recognisable.
         self._described.joints.place(self.joints.positions_of(states))
         drawn = tick if drawn is None else drawn
-        return measured(self._described, lidar, drawn, start, self._rays[lidar], messages.packed_cloud(raw))
+        return measured(self._described, lidar, drawn, start, self._rays[lidar], messages.cloud_points(raw))
 
     def _stamp(self, lidar: str, tick: int) -> int:
         """Return when (ns of Gazebo's time) scan `tick` of a lidar is cast."""
@@ -350,7 +350,7 @@ class GazeboSimulator:
     def _check_rays(self, device: str) -> None:
         """Compare the newest cloud's directions with the expected ones, and a renderer's ranges with the embedded ray
         caster's; if they differ, take the points as published, with as much more noise."""
-        rays, cloud = self._rays[device], messages.packed_cloud(self._clouds[device].newest_cloud)
+        rays, cloud = self._rays[device], messages.cloud_points(self._clouds[device].newest_cloud)
         wrong, errors = rays.misdirected(cloud), {"published": np.inf, "sampled": np.inf}
         if self.lidar == "gpu":
             ranges = rays.ranges(cloud)
@@ -393,14 +393,14 @@ ITERATIONS = 4
 
 
 def measured(
-    described: EmbeddedSimulator, side: str, tick: int, start: float, rays: CastRays, cloud: messages.PackedCloud
+    described: EmbeddedSimulator, side: str, tick: int, start: float, rays: CastRays, cloud: np.ndarray
 ) -> np.ndarray:
     """Return the points of `POINT_DTYPE` that a lidar's unit publishes of a cloud of Gazebo's, begun at `start` in s.
     Positions are Gazebo's; normals and reflectivities come from `described` with joints and base where they were.
     Points that it does not have (edges, objects of Gazebo's) get a surface of the sensor's reflectivity that faces the
     lidar."""
     ranges = rays.ranges(cloud)
-    points = rays.points(cloud, ranges)
+    points = rays.points(cloud)
     distances, normals, reflectivities = described.along(side, rays.directions, rays.height, start)
     with np.errstate(invalid="ignore"):
         same = np.abs(ranges - distances) < SAME_POINT
