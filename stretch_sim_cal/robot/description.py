@@ -90,149 +90,140 @@ def parse_urdf(
     root = parse_xml(text, source) if isinstance(text, str) else text
     if root.tag != "robot":
         raise InputError(f"{source}: its root element is <{root.tag}>, a URDF begins with <robot>")
-    reader = _Reader(Path(base_directory) if base_directory is not None else None, mesh_folders or {})
-    try:
-        name = reader.attribute(root, "name", "<robot>")
-        links = [reader.link(element) for element in root.findall("link")]
-        joints = [reader.joint(element) for element in root.findall("joint")]
-    except _Fault as fault:
-        raise InputError(f"{source}: {fault}") from fault
-    return robot_model(name, links, joints, source)
-
-
-class _Fault(Exception):
-    def __init__(self, where: str, what: str):
-        super().__init__(f"{where}: {what}")
+    reader = _Reader(source, Path(base_directory) if base_directory is not None else None, mesh_folders or {})
+    name = reader.attribute(root, "name")
+    links = [reader.link(element) for element in root.findall("link")]
+    return robot_model(name, links, [reader.joint(element) for element in root.findall("joint")], source)
 
 
 class _Reader:
-    """Reads elements of a URDF; `where` names the link or joint of a `_Fault`."""
+    """Reads elements of a URDF; `where` is the link or joint that it is at."""
 
-    def __init__(self, base_directory: Path | None, mesh_folders: MeshFolders):
-        self.base_directory, self.mesh_folders = base_directory, mesh_folders
+    def __init__(self, source: str, base_directory: Path | None, mesh_folders: MeshFolders):
+        self.source, self.base_directory, self.mesh_folders = source, base_directory, mesh_folders
+        self.where = "<robot>"
 
-    def attribute(self, element: Element, key: str, where: str) -> str:
+    def fault(self, what: str) -> InputError:
+        return InputError(f"{self.source}: {self.where}: {what}")
+
+    def attribute(self, element: Element, key: str) -> str:
         value = element.get(key)
         if value is None or not value.strip():
-            raise _Fault(where, f"<{element.tag}> has no {key}")
+            raise self.fault(f"<{element.tag}> has no {key}")
         return value
 
-    def numbers(self, element: Element, key: str, where: str, count: int) -> list[float]:
-        text = self.attribute(element, key, where)
+    def numbers(self, element: Element, key: str, count: int) -> list[float]:
+        text = self.attribute(element, key)
         try:
             values = [float(word) for word in text.split()]
         except ValueError:
             values = []
         if len(values) != count or not all(map(math.isfinite, values)):
             wrong = "is not a number, or not finite" if count == 1 else "is not three finite numbers"
-            raise _Fault(where, f'{key}="{text}" of <{element.tag}> {wrong}')
+            raise self.fault(f'{key}="{text}" of <{element.tag}> {wrong}')
         return values
 
-    def number(self, element: Element, key: str, where: str, default: float | None = None) -> float:
+    def number(self, element: Element, key: str, default: float | None = None) -> float:
         if default is not None and element.get(key) is None:
             return default
-        return self.numbers(element, key, where, 1)[0]
+        return self.numbers(element, key, 1)[0]
 
-    def positive(self, element: Element, key: str, where: str) -> float:
-        value = self.number(element, key, where)
+    def positive(self, element: Element, key: str) -> float:
+        value = self.number(element, key)
         if value <= 0:
-            raise _Fault(where, f'{key}="{value:g}" of <{element.tag}> must be greater than 0')
+            raise self.fault(f'{key}="{value:g}" of <{element.tag}> must be greater than 0')
         return value
 
-    def vector(
-        self, element: Element | None, key: str, where: str, default: tuple[float, float, float] = (0.0, 0.0, 0.0)
-    ) -> np.ndarray:
+    def vector(self, element: Element | None, key: str, default: tuple[float, ...] = (0.0, 0.0, 0.0)) -> np.ndarray:
         given = element is not None and element.get(key) is not None
-        return np.array(self.numbers(element, key, where, 3) if given else default, dtype=float)
+        return np.array(self.numbers(element, key, 3) if given else default, dtype=float)
 
-    def origin(self, element: Element, where: str) -> np.ndarray:
+    def origin(self, element: Element) -> np.ndarray:
         origin = element.find("origin")
-        return from_xyz_rpy(self.vector(origin, "xyz", where), self.vector(origin, "rpy", where))
+        return from_xyz_rpy(self.vector(origin, "xyz"), self.vector(origin, "rpy"))
 
     def link(self, element: Element) -> Link:
-        name = self.attribute(element, "name", "a link")
-        where = f"link '{name}'"
-        inertial = element.find("inertial")
-        visuals, collisions = (
-            tuple(self.geometry(shape, f"{where}, {kind}") for shape in element.findall(kind))
-            for kind in ("visual", "collision")
-        )
-        return Link(name, visuals, collisions, self.inertial(inertial, where) if inertial is not None else None)
+        self.where = "a link"
+        name = self.attribute(element, "name")
+        shapes = {}
+        for kind in ("visual", "collision"):
+            self.where = f"link '{name}', {kind}"
+            shapes[kind] = tuple(map(self.geometry, element.findall(kind)))
+        self.where, inertial = f"link '{name}'", element.find("inertial")
+        return Link(name, *shapes.values(), self.inertial(inertial) if inertial is not None else None)
 
-    def inertial(self, element: Element, where: str) -> Inertial:
+    def inertial(self, element: Element) -> Inertial:
         mass, inertia = element.find("mass"), element.find("inertia")
         if mass is None or inertia is None:
-            raise _Fault(where, "<inertial> needs <mass> and <inertia>")
-        value = self.number(mass, "value", where)
+            raise self.fault("<inertial> needs <mass> and <inertia>")
+        value = self.number(mass, "value")
         if value < 0:
-            raise _Fault(where, f"its mass {value:g} is negative")
-        keys = ("ixx", "ixy", "ixz", "iyy", "iyz", "izz")
-        xx, xy, xz, yy, yz, zz = (self.number(inertia, key, where) for key in keys)
-        return Inertial(value, self.origin(element, where), np.array([[xx, xy, xz], [xy, yy, yz], [xz, yz, zz]]))
+            raise self.fault(f"its mass {value:g} is negative")
+        xx, xy, xz, yy, yz, zz = (self.number(inertia, key) for key in ("ixx", "ixy", "ixz", "iyy", "iyz", "izz"))
+        return Inertial(value, self.origin(element), np.array([[xx, xy, xz], [xy, yy, yz], [xz, yz, zz]]))
 
-    def geometry(self, element: Element, where: str) -> Geometry:
+    def geometry(self, element: Element) -> Geometry:
         shapes = element.findall("geometry/*")
         if len(shapes) != 1:
-            raise _Fault(where, f"needs one shape in <geometry>, has {len(shapes)}")
-        shape, origin, name = shapes[0], self.origin(element, where), element.get("name")
+            raise self.fault(f"needs one shape in <geometry>, has {len(shapes)}")
+        shape, origin, name = shapes[0], self.origin(element), element.get("name")
         match shape.tag:
             case "box":
-                self.attribute(shape, "size", where)
-                size = self.vector(shape, "size", where)
+                self.attribute(shape, "size")
+                size = self.vector(shape, "size")
                 if (size <= 0).any():
-                    raise _Fault(where, f'size="{shape.get("size")}" of <box> must be greater than 0')
+                    raise self.fault(f'size="{shape.get("size")}" of <box> must be greater than 0')
                 return Geometry("box", origin, size=size, name=name)
             case "cylinder":
-                radius, length = self.positive(shape, "radius", where), self.positive(shape, "length", where)
+                radius, length = self.positive(shape, "radius"), self.positive(shape, "length")
                 return Geometry("cylinder", origin, radius=radius, length=length, name=name)
             case "sphere":
-                return Geometry("sphere", origin, radius=self.positive(shape, "radius", where), name=name)
+                return Geometry("sphere", origin, radius=self.positive(shape, "radius"), name=name)
             case "mesh":
-                filename = self.attribute(shape, "filename", where)
-                scale = self.vector(shape, "scale", where, (1.0, 1.0, 1.0))
+                filename, scale = self.attribute(shape, "filename"), self.vector(shape, "scale", (1.0, 1.0, 1.0))
                 if (scale == 0).any():
-                    raise _Fault(where, f'scale="{shape.get("scale")}" of <mesh> must not be 0')
+                    raise self.fault(f'scale="{shape.get("scale")}" of <mesh> must not be 0')
                 path = mesh_path(filename, self.base_directory, self.mesh_folders)
                 return Geometry("mesh", origin, filename=filename, path=path, scale=scale, name=name)
-        raise _Fault(where, f"<{shape.tag}> is not a URDF shape; available: box, cylinder, sphere, mesh")
+        raise self.fault(f"<{shape.tag}> is not a URDF shape; available: box, cylinder, sphere, mesh")
 
     def joint(self, element: Element) -> Joint:
-        name = self.attribute(element, "name", "a joint")
-        where = f"joint '{name}'"
-        kind = self.attribute(element, "type", where)
+        self.where = "a joint"
+        name = self.attribute(element, "name")
+        self.where = f"joint '{name}'"
+        kind = self.attribute(element, "type")
         if kind not in URDF_JOINT_TYPES:
-            raise _Fault(where, f"type '{kind}' is not a URDF joint type; available: {', '.join(URDF_JOINT_TYPES)}")
+            raise self.fault(f"type '{kind}' is not a URDF joint type; available: {', '.join(URDF_JOINT_TYPES)}")
         ends = []
         for role in ("parent", "child"):
             end = element.find(role)
             if end is None:
-                raise _Fault(where, f"has no <{role}>")
-            ends.append(self.attribute(end, "link", where))
-        axis = self.vector(element.find("axis"), "xyz", where, (1.0, 0.0, 0.0))
+                raise self.fault(f"has no <{role}>")
+            ends.append(self.attribute(end, "link"))
+        axis = self.vector(element.find("axis"), "xyz", (1.0, 0.0, 0.0))
         if kind in ("revolute", "continuous", "prismatic", "planar") and np.linalg.norm(axis) < 1e-9:
-            raise _Fault(where, f"is {kind}, its axis must not be zero")
+            raise self.fault(f"is {kind}, its axis must not be zero")
         for part in element:
             if part.tag in ("dynamics", "safety_controller", "calibration"):
                 for key in part.attrib:  # not needed here, but by other readers of the file
-                    self.number(part, key, where)
-        limit, mimic = self.limit(element.find("limit"), kind, where), element.find("mimic")
-        followed = None
+                    self.number(part, key)
+        limit, mimic, followed = self.limit(element.find("limit"), kind), element.find("mimic"), None
         if mimic is not None and kind != "fixed":  # vendors leave the tag if they freeze a hand's joints
-            ratio, offset = self.number(mimic, "multiplier", where, 1.0), self.number(mimic, "offset", where, 0.0)
-            followed = Mimic(self.attribute(mimic, "joint", where), ratio, offset)
-        return Joint(name, kind, *ends, self.origin(element, where), axis, limit, followed)
+            ratio, offset = self.number(mimic, "multiplier", 1.0), self.number(mimic, "offset", 0.0)
+            followed = Mimic(self.attribute(mimic, "joint"), ratio, offset)
+        return Joint(name, kind, *ends, self.origin(element), axis, limit, followed)
 
-    def limit(self, element: Element | None, kind: str, where: str) -> Limit | None:
+    def limit(self, element: Element | None, kind: str) -> Limit | None:
         if element is None:
             if kind in ("revolute", "prismatic"):
-                raise _Fault(where, f"is {kind} and needs a <limit> with lower, upper, velocity and effort")
+                raise self.fault(f"is {kind} and needs a <limit> with lower, upper, velocity and effort")
             return None
-        lower, upper = self.number(element, "lower", where, 0.0), self.number(element, "upper", where, 0.0)
-        velocity, effort = self.number(element, "velocity", where), self.number(element, "effort", where)
+        lower, upper = self.number(element, "lower", 0.0), self.number(element, "upper", 0.0)
+        velocity, effort = self.number(element, "velocity"), self.number(element, "effort")
         if kind in ("revolute", "prismatic") and lower > upper:
-            raise _Fault(where, f"its lower limit {lower:g} is above its upper limit {upper:g}")
+            raise self.fault(f"its lower limit {lower:g} is above its upper limit {upper:g}")
         if velocity < 0 or effort < 0:
-            raise _Fault(where, f"velocity {velocity:g} and effort {effort:g} of <limit> must not be negative")
+            raise self.fault(f"velocity {velocity:g} and effort {effort:g} of <limit> must not be negative")
         return Limit(lower, upper, velocity, effort)
 
 

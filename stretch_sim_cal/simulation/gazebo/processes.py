@@ -1,16 +1,5 @@
-"""Gazebo's processes, and its transport through its own Python bindings.
-
-The bindings hold Python's interpreter lock while they wait for a service's answer, and need it to deliver messages: a
-process that does both dead-locks. So one process calls services and publishes commands, and another one, which can be
-replaced, takes messages; orders and answers are pickled. Gazebo's server must not outlive us, however we end, so a
-third process is its watchdog:
-
-    python -m stretch_sim_cal.simulation.gazebo.processes command BINDINGS [PATH]
-    python -m stretch_sim_cal.simulation.gazebo.processes listen BINDINGS [PATH]
-    python -m stretch_sim_cal.simulation.gazebo.processes watch FOLDER LOG COMMAND...
-
-This is the only module that imports the bindings.
-"""
+"""Gazebo's processes, and its transport: a process that calls services and one that takes messages, since the bindings
+dead-lock if one does both, and a watchdog, so that the server does not outlive us. Only this imports the bindings."""
 
 import contextlib
 import ctypes
@@ -39,7 +28,7 @@ from stretch_sim_cal.errors import InputError, RunFailure
 
 
 def load_bindings(module: str, python_path: str = "") -> ModuleType:
-    """Return the bindings' module, looked for in `python_path` as well. Raises `InputError` if it cannot be loaded."""
+    """Return the bindings' module, also from `python_path`. Raises `InputError` if it cannot be loaded."""
     if python_path and python_path not in sys.path:
         sys.path.append(python_path)
     try:
@@ -52,8 +41,8 @@ def load_bindings(module: str, python_path: str = "") -> ModuleType:
 
 class Subscriptions:
     """Subscriptions to topics, in a process of their own; callbacks get serialised messages, one at a time in a thread
-    of this one. That process may be replaced at any time, also if the transport has crashed there; `renewals` counts
-    it."""
+    of this one. That process may be replaced at any time (`renewals` counts it), also if the transport has crashed
+    there."""
 
     def __init__(self, bindings: str, environment: Mapping[str, str], python_path: str = ""):
         self._start = lambda: _own_process("listen", bindings, python_path, environment)
@@ -82,8 +71,7 @@ class Subscriptions:
         self._order({"unsubscribe": topic})
 
     def renew(self) -> None:
-        """Subscribe to everything again in a new process, unless the last one is still starting; without waiting for
-        it."""
+        """Subscribe to everything again in a new process, without waiting, unless the last one is still starting."""
         starting = self._process.poll() is None and not self._carried_out and bool(self._wanted)
         if starting and time.monotonic() - self._begun < ACKNOWLEDGED_WITHIN:
             return
@@ -240,8 +228,8 @@ LOOK_EVERY = 0.5  # s
 
 
 class Commander:
-    """The process that calls services and publishes by orders; it ends with `close`, or with this process.
-    `meanwhile` is called every `LOOK_EVERY` s while a service is waited for, and may raise."""
+    """The process that calls services and publishes by orders; it ends with `close`, or with this process. `meanwhile`
+    is called every `LOOK_EVERY` s while a service is waited for, and may raise."""
 
     def __init__(
         self, bindings: str, environment: Mapping[str, str], python_path: str = "",
@@ -254,7 +242,7 @@ class Commander:
         self, service: str, request: bytes, request_type: str, answer_type: str, timeout: float,
         publish: Mapping[str, bytes] | None = None, publish_type: str = "",
     ) -> bytes | None:  # fmt: skip
-        """Return a service's serialised answer, or None if there was none within `timeout` s. Before, a message is
+        """Return a service's serialised answer, or None if there was none within `timeout` s, after a message was
         published on each topic of `publish`. Raises `RunFailure` if one has no subscriber."""
         answer = self._exchange({
             "publish": dict(publish or {}), "publish_type": publish_type, "service": service, "message": request,
@@ -285,8 +273,8 @@ class Commander:
 
 
 def carry_out_orders(bindings: str, python_path: str = "") -> int:
-    """Carry out a `Commander`'s orders on one node of the transport: check for subscribers, or publish messages and
-    then call a service; the answers go to standard output. Nothing is ever subscribed to here."""
+    """Carry out a `Commander`'s orders on one node of the transport, at which nothing is ever subscribed to: check for
+    subscribers, or publish messages and then call a service; the answers go to standard output."""
     answers, orders = _orders()
     transport = load_bindings(bindings, python_path)
     node = transport.Node()
@@ -324,7 +312,7 @@ LINES_SHOWN = 3
 
 
 def own_partition() -> dict[str, str]:
-    """Return environment variables that keep a simulation's topics and services to itself on this machine."""
+    """Return environment variables that keep a simulation's topics and services to itself."""
     return {"GZ_PARTITION": f"stretch_sim_cal_{uuid.uuid4().hex[:12]}", "GZ_IP": "127.0.0.1"}
 
 
@@ -370,7 +358,7 @@ class Server:
             raise RunFailure(f"Gazebo ended ({_ending(code)}) while {doing} (world {self.world}): {self.last_words()}")
 
     def last_words(self) -> str:
-        """Return the cause of a crash (before the stack trace) and the last errors printed, else the last lines."""
+        """Return the cause of a crash and the last errors printed, else the last lines."""
         lines = self._lines()
         trace = next((number for number, line in enumerate(lines) if line.startswith(STACK_TRACE)), 0)
         cause = lines[trace - 1 : trace] if trace else []
@@ -429,8 +417,7 @@ def watch(folder: str, log: str, *command: str) -> int:
     The owner holds the writing end of this process's standard input. When that closes, the command's whole process
     group (`gz` is a script that starts other processes) gets SIGINT, SIGTERM and SIGKILL, and `folder` is removed;
     after a command that ends by itself its owner still reads there. Output goes to the file `log`. By the orders
-    `NEEDED` and `NOT_NEEDED` the group is stopped (SIGSTOP) most of the time while its owner does not need it.
-    """
+    `NEEDED` and `NOT_NEEDED` the group is stopped (SIGSTOP) most of the time while its owner does not need it."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)  # a Ctrl-C is the owner's to answer
     if not _order(None):
@@ -486,8 +473,7 @@ def end_group(child: subprocess.Popen, patience: float) -> bool:
 
 
 def prepare_child(at_death: signal.Signals = signal.SIGKILL) -> None:
-    """In a process that is being started: have its parent's death send it a signal, and let signals end it, also after
-    exec."""
+    """In a process that is being started: have its parent's death send it a signal, and let signals end it."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, at_death)
     # A shell lets its background jobs ignore SIGINT, and what is ignored is ignored by the children, too.
     for number in (signal.SIGINT, signal.SIGTERM):

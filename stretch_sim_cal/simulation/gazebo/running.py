@@ -38,9 +38,9 @@ AT_REST = 50  # clocks
 
 class RunningWorld:
     """The world `name` in a Gazebo of its own, paused between its steps; `time` is the simulated one in ns. `start`
-    runs it with the present file `world`; `folder` holds that file and others, and is removed when this process dies.
-    `options` are of `gz sim`, whose output goes to `log`, by default in `folder`. Every method raises `RunFailure` with
-    Gazebo's last output if Gazebo fails."""
+    runs it with the present file `world` in `folder`, which is removed when this process dies. `options` are of `gz
+    sim`, whose output goes to `log`, by default in `folder`. Every method raises `RunFailure` with Gazebo's last output
+    if Gazebo fails."""
 
     def __init__(
         self, installation: Installation, name: str, folder: Path, options: Sequence[str] = ("-s",),
@@ -116,7 +116,6 @@ class RunningWorld:
             raise self.failure("Gazebo does not accept the robot's description (data=false)")
 
     def controllers_listen(self, joints: list[str]) -> bool:
-        """Return whether the controllers of all those joints are there."""
         return self._commander.connected([_command_topic(joint) for joint in joints], "gz.msgs.Double")
 
     def lead(self, targets: Mapping[str, float], duration: float) -> messages.JointStates:
@@ -167,8 +166,7 @@ class RunningWorld:
 
         A new subscriber while time stands still makes gz-sim's Sensors system (8.14) render twice at one time. If a
         step comes before the second has begun, its PostUpdate waits for ever: `updateTimeApplied` is then that step's
-        time and not `updateTimeToApply`, and when `updateAvailable` turns false nobody notifies `updateTimeCv`.
-        """
+        time and not `updateTimeToApply`, and when `updateAvailable` turns false nobody notifies `updateTimeCv`."""
         deadline, heard = time.monotonic() + SETTLING, None
 
         def rested() -> bool | None:
@@ -257,7 +255,6 @@ class Clouds:
 
     @property
     def newest_cloud(self) -> bytes:
-        """The newest cloud, serialised; there has to be one."""
         return self._kept[-1][1]
 
     def rendered(self, period: float) -> bool:
@@ -343,7 +340,6 @@ class GazeboJoints(Joints):
 
     @property
     def positions(self) -> dict[str, float]:
-        """The positions (m, rad) of the commanded joints, as they are."""
         return {name: self._commanded(name) for name in self.ranges}
 
     def states_at(self, stamp: int) -> JointStates:
@@ -357,12 +353,10 @@ class GazeboJoints(Joints):
 
     @property
     def joint_positions(self) -> dict[str, float]:
-        """The positions (m, rad) of the description's moving joints, as they are."""
         return {name: self._states.positions.get(name, 0.0) for name in super().joint_positions}
 
     @property
     def joint_velocities(self) -> dict[str, float]:
-        """The velocities (m/s, rad/s) of the description's moving joints, as they are."""
         return {name: self._states.velocities.get(name, 0.0) for name in super().joint_positions}
 
     def step(self, duration: float) -> None:
@@ -392,7 +386,6 @@ class GazeboJoints(Joints):
                 )
 
     def catch_up(self) -> None:
-        """Let the time that is owed pass in Gazebo."""
         if self.owed:
             self.lead(self.owed)
             self.owed = 0.0

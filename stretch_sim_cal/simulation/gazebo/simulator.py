@@ -1,5 +1,5 @@
-"""Gazebo behind the interface of the embedded simulator: joints, scans, truth, stepped in a closed loop. Simulated time
-begins when the robot stands stowed in its world and all lidars have published."""
+"""Gazebo behind the interface of the embedded simulator, stepped in a closed loop. Simulated time begins when the robot
+stands stowed in its world and all lidars have published."""
 
 import contextlib
 import dataclasses
@@ -106,7 +106,6 @@ class GazeboSimulator:
 
     @property
     def time(self) -> float:
-        """The simulated time in s."""
         return (self._world.time + self._skipped - self._origin) * 1e-9 + self.joints.owed
 
     def start_time(self, lidar: str, tick: int) -> float:
@@ -217,8 +216,7 @@ class GazeboSimulator:
         return stamp
 
     def _cast_again(self, lidar: str, start: float, states: messages.JointStates) -> tuple[bytes, messages.JointStates]:
-        """Return a lidar's cloud and Gazebo's joints, with joints as in `states` and the base as it was at a time
-        `start` (s)."""
+        """Return a lidar's cloud and Gazebo's joints, with joints as in `states` and the base as at a time `start`."""
         joints = {name: states.positions[name] for name in sorted(self.joints.movable)}
         period, first, arriving = round(self.period * 1e9), self._first_scan[lidar], round(ARRIVING * 1e9)
         deadline, short = time.monotonic() + running.SILENCE_TIMEOUT, 0
@@ -251,12 +249,11 @@ class GazeboSimulator:
             self._base = dict(zip(FLOOR_JOINTS, (x, y, yaw), strict=True))
 
     def _base_at(self, time: float) -> tuple[float, float, float]:
-        """Return x, y (m) and yaw (rad) of where the base was at a time (s)."""
         pose = self.driving.poses(np.array([time]))[0]
         return float(pose[0, 3]), float(pose[1, 3]), math.atan2(pose[1, 0], pose[0, 0])
 
     def _base_gaps(self, states: messages.JointStates, time: float) -> tuple[float, float, float]:
-        """Return how far (m, m, rad) Gazebo's base is, by its joints' `states`, from where it was at a time (s)."""
+        """Return how far (m, m, rad) Gazebo's base is, by its joints, from where it was at a time (s)."""
         there, here = self._base_at(time), (states.positions[name] for name in FLOOR_JOINTS)
         x, y, yaw = (one - other for one, other in zip(there, here, strict=True))
         return x, y, math.remainder(yaw, 2 * math.pi)
@@ -268,8 +265,7 @@ class GazeboSimulator:
         return self._described.ground_truth()
 
     def move_base(self, world_from_floor: np.ndarray) -> None:
-        """As of `EmbeddedSimulator`, with the next steps. Raises `InputError` for a robot that is fixed to Gazebo's
-        world."""
+        """As of `EmbeddedSimulator`, with the next steps. Raises `InputError` for a robot that cannot drive."""
         if self.driving is None:
             raise InputError(
                 f"{self.setup.profile.source} has no 'base:', so the robot is fixed to Gazebo's world and cannot be "
