@@ -2,7 +2,7 @@
 centre all points of a ring have one elevation, with it once the rotor-fixed centre is subtracted."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -82,7 +82,6 @@ class Signature:
     drop_outs: DropOuts | None
     starts: np.ndarray
     first_azimuths: np.ndarray
-    lines: list[str] = field(default_factory=list)
 
     @property
     def period(self) -> float | None:
@@ -103,6 +102,37 @@ class Signature:
             return None
         drift = float(np.median(steps))
         return drift, float(1.4826 * np.median(np.abs(steps - drift)) / np.sqrt(2.0))
+
+    @property
+    def lines(self) -> list[str]:
+        """Sentences about the table and the driver's correction of distances."""
+        rings = f"ring: there, 0 to {self.num_channels - 1}; table:"
+        if self.sensor is None:
+            lines = [f"{rings} no known one fits; write a sensor file (as config/jt128.yaml)"]
+        elif max(self.table_difference) > SAME_TABLE:
+            elevation, azimuth = np.degrees(self.table_difference)
+            lines = [
+                f"{rings} {self.sensor.name} in a unit-specific version (elevations {elevation:.3f} deg, azimuths "
+                f"{azimuth:.3f} deg from it, in the median), as a driver reads it from a unit's angle file"
+            ]
+        else:
+            lines = [f"{rings} {self.sensor.name}"]
+        correction = None
+        if self.distance_correction:
+            correction = "on in the driver"
+        elif self.distance_correction is False:
+            correction = (
+                "off in the driver, all points of a ring lie on one elevation; the optical centre is estimated, or "
+                "switch it on in the driver (distance_correction_flag)"
+            )
+        elif self.elevation_scatter >= ON_TABLE:
+            correction = (
+                f"cannot be determined, points of a ring scatter by {np.degrees(self.elevation_scatter):.3f} deg about "
+                "one elevation; record the driver's own topic, not a filtered or moved one"
+            )
+        elif self.sensor is not None:
+            correction = "not applicable, the table has no optical centre"
+        return lines if correction is None else [*lines, f"distance correction: {correction}"]
 
     def keys(self) -> dict[str, Any]:
         """Return the known properties under the keys of a sensor file."""
@@ -257,7 +287,7 @@ def _signature(clouds: list[_Cloud], candidates: Sequence[Sensor], starts: np.nd
     if times:  # how many packets of one time each a scan is divided into, 0 for a time of each column or point
         number = int(np.median(times))
         packets = number if columns is None or number <= columns.steps else 0
-    signature = Signature(
+    return Signature(
         num_channels=num_channels, sensor=own, elevation_scatter=float(scatter),
         table_difference=difference, distance_correction=correction,
         firing_time_correction=columns and columns.firing_time_correction,
@@ -267,8 +297,6 @@ def _signature(clouds: list[_Cloud], candidates: Sequence[Sensor], starts: np.nd
         packets=packets, firing_order=order[np.sort(first)], quantisation=_quantisation(rays),
         drop_outs=columns and _drop_outs(clouds, rays, columns), starts=starts, first_azimuths=azimuths,
     )  # fmt: skip
-    signature.lines.extend(_lines(signature))
-    return signature
 
 
 def _elevations(points: np.ndarray, ring: np.ndarray, count: int) -> tuple[np.ndarray, float]:
@@ -418,36 +446,6 @@ def _drop_outs(clouds: list[_Cloud], rays: list[np.ndarray], columns: _Columns) 
 
 def _wrapped(angles: np.ndarray) -> np.ndarray:
     return np.mod(angles + np.pi, 2.0 * np.pi) - np.pi
-
-
-def _lines(found: Signature) -> list[str]:
-    rings = f"ring: there, 0 to {found.num_channels - 1}; table:"
-    if found.sensor is None:
-        lines = [f"{rings} no known one fits; write a sensor file (as config/jt128.yaml)"]
-    elif max(found.table_difference) > SAME_TABLE:
-        elevation, azimuth = np.degrees(found.table_difference)
-        lines = [
-            f"{rings} {found.sensor.name} in a unit-specific version (elevations {elevation:.3f} deg, azimuths "
-            f"{azimuth:.3f} deg from it, in the median), as a driver reads it from a unit's angle file"
-        ]
-    else:
-        lines = [f"{rings} {found.sensor.name}"]
-    correction = None
-    if found.distance_correction:
-        correction = "on in the driver"
-    elif found.distance_correction is False:
-        correction = (
-            "off in the driver, all points of a ring lie on one elevation; the optical centre is estimated, or switch "
-            "it on in the driver (distance_correction_flag)"
-        )
-    elif found.elevation_scatter >= ON_TABLE:
-        correction = (
-            f"cannot be determined, points of a ring scatter by {np.degrees(found.elevation_scatter):.3f} deg about "
-            "one elevation; record the driver's own topic, not a filtered or moved one"
-        )
-    elif found.sensor is not None:
-        correction = "not applicable, the table has no optical centre"
-    return lines if correction is None else [*lines, f"distance correction: {correction}"]
 
 
 def _lost_by_intensity(intensity: np.ndarray, lost: np.ndarray) -> DropOuts | None:

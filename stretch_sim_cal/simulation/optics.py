@@ -278,13 +278,9 @@ def _spread(seen: Seen, other: Seen | None, edge: Seen, shares: np.ndarray, sens
     weaker = shares[rows] * edge.reflectivities[rows] * edge.cosines[rows]
     stronger = (1 - shares[rows]) * seen.reflectivities[rows] * seen.cosines[rows] >= weaker
     farther = apart[rows] < 0  # what is seen is the last one
-    mixed = rows[stronger & ~farther]
-    other.put(mixed, seen, mixed)
-    seen.put(mixed, edge, mixed)
-    mixed = rows[~stronger & farther]
-    other.put(mixed, edge, mixed)
-    mixed = rows[~stronger & ~farther]
-    seen.put(mixed, edge, mixed)
+    for strongest, mixed in ((edge, rows[~stronger & farther]), (seen, rows[stronger & ~farther])):
+        other.put(mixed, strongest, mixed)
+    seen.put(rows[~farther], edge, rows[~farther])
     lost = rows[np.abs(shares[rows] - 0.5) < 0.5 * sensor.edge_drop_out]
     seen.distances[lost] = other.distances[lost] = np.inf
     return other

@@ -75,7 +75,10 @@ def ellipsoid(radii: np.ndarray) -> Mesh:
 
 def _lathe(profile: np.ndarray, radius: float, segments: int | None = None) -> Mesh:
     """Return the surface of revolution of a profile (P, 2) of (distance from z, height) about the z axis."""
-    segments = segments or _segments(radius)
+    if segments is None:  # as many as keep a circle of that radius to `SURFACE_ERROR`
+        error = SURFACE_ERROR
+        half_angle = np.arccos((radius - error) / (radius + error)) if radius > error else np.pi / 8
+        segments = int(np.clip(np.ceil(np.pi / half_angle), 8, MAX_SEGMENTS))
     angles = 2 * np.pi * np.arange(segments) / segments
     rings, heights = profile[:, :1] * _facet_scale(np.pi / segments), np.repeat(profile[:, 1:], segments, axis=1)
     vertices = np.stack([rings * np.cos(angles), rings * np.sin(angles), heights], axis=-1).reshape(-1, 3)
@@ -92,11 +95,6 @@ def _lathe(profile: np.ndarray, radius: float, segments: int | None = None) -> M
 def _facet_scale(half_angle: float) -> float:
     """Return the factor on the radius by which facets lie as far outside of a circle at their ends as inside amid."""
     return 2.0 / (1.0 + np.cos(half_angle))
-
-
-def _segments(radius: float) -> int:
-    half_angle = np.arccos((radius - SURFACE_ERROR) / (radius + SURFACE_ERROR)) if radius > SURFACE_ERROR else np.pi / 8
-    return int(np.clip(np.ceil(np.pi / half_angle), 8, MAX_SEGMENTS))
 
 
 def _sphere_segments(radius: float) -> int:

@@ -232,7 +232,9 @@ class _WorldReader:
         scheme, separator, rest = uri.partition("://")
         if separator and scheme not in ("file", "model"):
             raise InputError(f"{element.where}: '{uri}': {scheme}:// is not read; download it and name the local file")
-        rest, folders = unquote(rest if separator else uri), _resource_folders(self._path)
+        rest, beside, share = unquote(rest if separator else uri), self._path.parent, files.share_directory()
+        folders = [beside, beside / "models", share / "worlds", share / "models"]  # of model://, before Gazebo's
+        folders += [*files.folders_in("GZ_SIM_RESOURCE_PATH"), *files.folders_in("SDF_PATH")]
         for folder in folders if scheme == "model" and separator else [element.file.parent, *folders]:
             if rest and (folder / rest).exists():
                 return (folder / rest).resolve()
@@ -277,12 +279,6 @@ def _material(part: Element, link: Element) -> Material | None:
     if reflectivity is None and not any(shares.values()):
         return None
     return Material(reflectivity, **shares)
-
-
-def _resource_folders(world: Path) -> list[Path]:
-    share = files.share_directory()
-    folders = [world.parent, world.parent / "models", share / "worlds", share / "models"]
-    return [*folders, *files.folders_in("GZ_SIM_RESOURCE_PATH"), *files.folders_in("SDF_PATH")]
 
 
 def _model_file(path: Path, uri: Element) -> Path:

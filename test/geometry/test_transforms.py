@@ -90,17 +90,12 @@ def test_what_is_not_rigid_is_refused_by_name(wrong):
 TILTED = Plane.from_coefficients([0.02, -0.03, 1.0], 0.03)
 
 
-def test_coefficients_of_any_length_give_the_same_plane():
+def test_coefficients_of_any_length_give_a_plane_with_positive_distances_on_its_normals_side():
     plane = Plane.from_coefficients([0.0, 0.0, -4.0], 2.0)
     np.testing.assert_allclose(plane.normal, [0, 0, -1])
     assert plane.offset == pytest.approx(0.5)
     assert plane.facing(np.array([0, 0, 1.0])).offset == pytest.approx(-0.5)
-
-
-def test_distances_are_positive_on_the_normals_side():
-    np.testing.assert_allclose(
-        Plane(np.array([0, 0, 1.0]), 0.5).distance(np.array([[3, 2, 1.0], [0, 0, -0.5]])), [1.5, 0.0]
-    )
+    np.testing.assert_allclose(plane.distance(np.array([[3, 2, -1.0], [0, 0, 0.5]])), [1.5, 0.0])
 
 
 def test_a_plane_moves_with_its_points():
@@ -121,9 +116,7 @@ def test_a_fit_finds_the_plane_through_points():
     assert plane.offset == pytest.approx(TILTED.offset)
     # Eigenvalues are exact to rounding of the largest one.
     assert abs(variances[0]) < 1e-14 * variances[2] < variances[1] <= variances[2]
-
-
-def test_weights_of_zero_leave_points_out():
+    # Weights of zero leave points out.
     points = np.array([[0, 0, 0], [1, 0, 0], [0, 1, 0], [1, 1, 0], [0.5, 0.5, 7.0]])
     plane, _ = fit_plane(points, np.array([1, 1, 1, 1, 0.0]))
     assert abs(plane.normal[2]) == pytest.approx(1.0)
@@ -163,9 +156,7 @@ def test_points_share_a_key_exactly_when_they_share_a_cube():
     cubes = np.floor(points / 0.5)
     same_cube = (cubes[:, None] == cubes).all(axis=2)
     np.testing.assert_array_equal(keys[:, None] == keys, same_cube)
-
-
-def test_points_beyond_the_grid_share_the_outermost_voxels():
+    # Points beyond the grid share the outermost voxels.
     keys = voxel_keys(np.array([[1e12, 0.0, 0.0], [2e12, 0.0, 0.0], [-1e12, 0.0, 0.0]]), 0.1)
     assert keys[0] == keys[1] != keys[2]
 

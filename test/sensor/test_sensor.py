@@ -146,22 +146,13 @@ def test_a_wrong_unit_file_is_refused_by_its_key(sensor_file, tmp_path, text, na
     assert f"{path}: {named}" in str(error.value)
 
 
-ROWS = [f"{i + 1},{i * 1.25},{170 + i % 3}" for i in range(64)]
-TABLE = "\n".join(["Channel,Elevation,Azimuth", *ROWS, "ab" * 32 + ",,\n"])
-
-
-@pytest.fixture
-def fleet_table(tmp_path, monkeypatch):
-    """The angle table of the left lidar in a robot's fleet folder."""
+def test_simulated_units_have_the_tables_of_the_robot_s_fleet_folder(sensor_file, tmp_path, monkeypatch):
     table = tmp_path / "stretch-9" / "calibration_hesais" / "left_lidar_calibration.dat"
     table.parent.mkdir(parents=True)
-    table.write_text(TABLE, encoding="utf-8")
+    rows = [f"{i + 1},{i * 1.25},{170 + i % 3}" for i in range(64)]
+    table.write_text("\n".join(["Channel,Elevation,Azimuth", *rows, "ab" * 32 + ",,\n"]), encoding="utf-8")
     monkeypatch.setenv("HELLO_FLEET_PATH", str(tmp_path))
     monkeypatch.setenv("HELLO_FLEET_ID", "stretch-9")
-    return table
-
-
-def test_simulated_units_have_the_tables_of_the_robot_s_fleet_folder(sensor_file, fleet_table, tmp_path):
     kind = sensor_file(fleet_angle_tables=True)
     simulator = EmbeddedSimulator(SimulationSetup("empty_hall", kind))
     left, right = (simulator.lidar(device).sensor for device in ("left", "right"))
@@ -169,7 +160,7 @@ def test_simulated_units_have_the_tables_of_the_robot_s_fleet_folder(sensor_file
     # Of the table 171 deg, clockwise from y; here counter-clockwise from x.
     assert np.degrees(left.azimuth_offsets[4]) == pytest.approx(90.0 - 171.0)
     assert np.array_equal(right.elevations, load_sensor(kind).elevations)
-    assert simulator.warnings[-1] == f"left lidar: with the unit's own angle table, {fleet_table}"
+    assert simulator.warnings[-1] == f"left lidar: with the unit's own angle table, {table}"
     # Its unit file has the table, wherever that is read.
     unit = tmp_path / "unit.yaml"
     unit.write_text(yaml.safe_dump(simulator.ground_truth()["units"]["left"]), encoding="utf-8")

@@ -114,9 +114,7 @@ def test_odometry_is_off_by_the_errors_asked_for():
         driving = DrivingBase(OMNIDIRECTIONAL, errors)
         driving.follow([(*twist, 2.0)])
         assert driving.odometry(driving.now)[0][part] == pytest.approx(factor * place(driving)[part], rel=1e-9)
-
-
-def test_odometry_is_stamped_by_a_clock_that_is_off():
+    # Its clock is off as well.
     driving = DrivingBase(OMNIDIRECTIONAL, OdometryErrors(clock_offset=0.02))
     driving.follow([(0.2, 0.0, 0.0, 2.0)])
     assert driving.odometry(1.52)[0][0] == pytest.approx(place(driving, 1.5)[0])

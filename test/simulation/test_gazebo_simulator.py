@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -25,6 +26,17 @@ from stretch_sim_cal.simulation.gazebo.simulator import GazeboSimulator
 from stretch_sim_cal.simulation.setup import SimulationSetup
 
 pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def gazebo(monkeypatch, request, tmp_path):
+    """An installed Gazebo, with the fault that a test asks for. However it ends, no temporary file is left."""
+    temporary = tmp_path / "t"
+    temporary.mkdir()
+    monkeypatch.setenv("TMPDIR", str(temporary))
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
+    yield installed(monkeypatch, getattr(request, "param", ""))
+    assert not list(temporary.iterdir())
 
 
 def kill(partition: str, mode: str) -> None:

@@ -25,12 +25,13 @@ def joints(stretch):
 def test_a_joint_moves_at_the_velocity_limit_of_the_description(joints, stretch):
     assert set(joints.joint_positions) == set(joints.joint_velocities) == {j.name for j in stretch.moving_joints()}
     limit = stretch.joints["lift_joint"].limit.velocity
-    joints.command({"lift_joint": 1.0})
+    joints.command({"lift_joint": 1.0, "arm_joint": 0.4})
     joints.step(0.5)
     assert joints.positions["lift_joint"] == pytest.approx(0.5 * limit, abs=1e-12)
     assert joints.joint_velocities["lift_joint"] == limit
     joints.step(10.0)
     assert joints.positions["lift_joint"] == 1.0
+    assert [joints.joint_positions[f"arm_l{n}_joint"] for n in (1, 2, 3, 4)] == pytest.approx([0.1] * 4)
     assert not joints.moving and joints.joint_velocities["lift_joint"] == 0.0
 
 
@@ -41,12 +42,6 @@ def test_a_slower_speed_is_kept_and_a_faster_one_limited(joints, stretch):
     assert joints.positions["lift_joint"] == pytest.approx(limit)
     assert joints.positions["wrist_yaw_joint"] == pytest.approx(-0.2)
     assert joints.joint_velocities["wrist_yaw_joint"] == pytest.approx(-0.2)
-
-
-def test_the_arm_is_four_joints_with_a_quarter_each(joints):
-    joints.command({"arm_joint": 0.4})
-    joints.step(10.0)
-    assert [joints.joint_positions[f"arm_l{n}_joint"] for n in (1, 2, 3, 4)] == pytest.approx([0.1] * 4)
 
 
 def test_a_joint_s_position_does_not_depend_on_the_steps(stretch):

@@ -62,7 +62,13 @@ class RunningWorld:
         self._server.start()
         transport = self._installation.bindings, self._partition, self._installation.python_path
         self._commander = Commander(*transport, lambda: self._server.check("simulating"))
-        self._await_server()
+        deadline, answered = time.monotonic() + START_TIMEOUT, False
+        while not answered:
+            self._server.check("loading its world")
+            answered = self._control(messages.world_control(), 1.0)
+            if not answered and time.monotonic() > deadline:
+                silent = f"has not answered within {START_TIMEOUT:.0f} s"
+                raise self.failure(f"Gazebo runs, but its world '{self._name}' {silent}")
         self._subscriptions = Subscriptions(*transport)
         self.subscribe(f"/world/{self._name}/clock", "gz.msgs.Clock", self._hear_clock, REPEATED_PER_SECOND)
         self.subscribe(JOINT_STATES, "gz.msgs.Model", self._hear_joints, REPEATED_PER_SECOND)
@@ -199,14 +205,6 @@ class RunningWorld:
             if ours is not None:
                 ours.close()
         return self._server.stop()
-
-    def _await_server(self) -> None:
-        deadline = time.monotonic() + START_TIMEOUT
-        while time.monotonic() < deadline:
-            self._server.check("loading its world")
-            if self._control(messages.world_control(), 1.0):
-                return
-        raise self.failure(f"Gazebo runs, but its world '{self._name}' has not answered within {START_TIMEOUT:.0f} s")
 
     def _control(self, request: bytes, timeout: float, targets: Mapping[str, float] | None = None) -> bool:
         self._server.need(True)
