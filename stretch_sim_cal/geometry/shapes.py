@@ -189,8 +189,13 @@ class Ellipse(Shape):
 
     def like(self, other: "Ellipse") -> "Ellipse":
         """Return this ellipse with the axes and angle nearest to those of `other`, among its equivalent forms."""
+
+        def unlikeness(form: "Ellipse") -> float:  # the angle by how far it moves the ends of the axes
+            turn = np.deg2rad(form.angle - other.angle) * (abs(form.axes_x - form.axes_y) / 2 + 1e-3)
+            return (form.axes_x - other.axes_x) ** 2 + (form.axes_y - other.axes_y) ** 2 + float(turn) ** 2
+
         turns = round((other.angle - self.angle) / 90)
-        return min(map(self._counted, range(turns - 4, turns + 5)), key=lambda form: form._unlikeness(other))
+        return min(map(self._counted, range(turns - 4, turns + 5)), key=unlikeness)
 
     def canonical(self) -> "Ellipse":
         """Return this ellipse with its angle in (-45, 45] degrees."""
@@ -200,12 +205,6 @@ class Ellipse(Shape):
         """Return this ellipse with its angle larger by quarter turns, and its axes exchanged accordingly."""
         axes = (self.axes_y, self.axes_x) if turns % 2 else (self.axes_x, self.axes_y)
         return Ellipse(self.center_x, self.center_y, *axes, self.angle + 90.0 * turns)
-
-    def _unlikeness(self, other: "Ellipse") -> float:
-        """Squared difference of axes and angle, the latter by how far it moves the axes' ends."""
-        arm = abs(self.axes_x - self.axes_y) / 2 + 1e-3
-        turn = np.deg2rad(self.angle - other.angle) * arm
-        return (self.axes_x - other.axes_x) ** 2 + (self.axes_y - other.axes_y) ** 2 + float(turn) ** 2
 
 
 def _nearest_on_ellipse(points: np.ndarray, half: np.ndarray) -> np.ndarray:

@@ -103,11 +103,18 @@ def outline_surfaces(model: RobotModel, profile: RobotProfile) -> dict[str, Surf
         if not known:
             raise InputError(f"lidar_geometry: {geometry}: has no shapes for the links of '{model.name}'")
         surfaces |= known
-    shell = profile.housing_link
-    if shell in model.links and model.links[shell].visuals:
-        housed = [link for link in profile.lidar_links(model) if model.rigidly_joined(shell, link)]
-        if housed:
-            surfaces[shell] = _shell(model, profile, housed)
+    link = profile.housing_link
+    if link in model.links and model.links[link].visuals:
+        housings = {lidar.link_in(model): lidar.housing for lidar in profile.lidars.values()}
+        places = tuple(
+            (housings[lidar], inverse(link_transform(model, {}, lidar, link)).tobytes())
+            for lidar in profile.lidar_links(model) if model.rigidly_joined(link, lidar)
+        )  # fmt: skip
+        if places:
+            shell = link_surfaces(model, "visual")[link]
+            surfaces[link] = shell.with_faces(
+                _outside_housings(shell.vertices.tobytes(), shell.faces.tobytes(), places)
+            )
     return surfaces
 
 
@@ -125,21 +132,12 @@ def enclosing_link(model: RobotModel, profile: RobotProfile) -> dict[str, tuple[
     return found
 
 
-def _shell(model: RobotModel, profile: RobotProfile, lidars: list[str]) -> Surface:
-    """Return a shell's visual shape without the lidars' housings, in its link's frame. A housing is the connected parts
-    of the mesh wholly in a cylinder around the lidar's axis, and what lies inside it. The collar around the dome stays:
-    it hides what is lower than about 7 deg over the lidar's x-y plane."""
-    link = profile.housing_link
-    shell = link_surfaces(model, "visual")[link]
-    sizes = {lidar.link_in(model): lidar.housing for lidar in profile.lidars.values()}
-    places = tuple((sizes[lidar], inverse(link_transform(model, {}, lidar, link)).tobytes()) for lidar in lidars)
-    return shell.with_faces(_outside_housings(shell.vertices.tobytes(), shell.faces.tobytes(), places))
-
-
 @lru_cache(maxsize=4)
 def _outside_housings(vertices: bytes, faces: bytes, places: tuple[tuple[Housing, bytes], ...]) -> np.ndarray:
-    """Return which faces (F,) of a shell stay, by the bytes of its arrays and of lidar_from_shell (4, 4); cached, since
-    it takes a third of a simulator's start."""
+    """Return which faces (F,) of a shell's visual shape are not of the lidars' housings, by the bytes of its arrays and
+    of lidar_from_shell (4, 4); cached, since it takes a third of a simulator's start. A housing is the connected parts
+    wholly in a cylinder around the lidar's axis, and what lies inside it. The collar around the dome stays: it hides
+    what is lower than about 7 deg over the lidar's x-y plane."""
     shell = Surface(np.frombuffer(vertices).reshape(-1, 3), np.frombuffer(faces, np.int64).reshape(-1, 3))
     parts, housings = _connected_parts(shell), []
     for housing, lidar_from_shell in places:

@@ -14,7 +14,6 @@ import numpy as np
 
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.files import scratch_folder
-from stretch_sim_cal.sensor.sensor import Sensor
 from stretch_sim_cal.sensor.unit import CENTRE, CENTRE_SHARE, FIRING_SHARE, HARMONICS, directions, turned
 from stretch_sim_cal.simulation.embedded import EmbeddedSimulator
 from stretch_sim_cal.simulation.gazebo import description, messages, running
@@ -70,7 +69,12 @@ class GazeboSimulator:
         # What is true is computed in one place for both simulators.
         self._described = described = EmbeddedSimulator(setup)
         self.sensor, self.period, self.driving = described.sensor, described.period, described.driving
-        _check_rate(self.sensor)
+        steps = self.period / STEP
+        if round(steps) < 1 or abs(steps - round(steps)) > 1e-6:
+            raise InputError(
+                f"the sensor's rate of {self.sensor.rate:g} Hz: in Gazebo the time from scan to scan has to be a "
+                f"multiple of {STEP:g} s, as at 5, 8, 10, 20 or 40 Hz; use the embedded simulator for others"
+            )
         self.nominal_description, self.true_description = described.nominal_description, described.true_description
         self.notes: list[str] = []
         self._unsettled = self._in_pieces = False
@@ -376,18 +380,6 @@ class GazeboSimulator:
         )
 
 
-def _check_rate(sensor: Sensor) -> None:
-    steps = sensor.period / STEP
-    if round(steps) < 1 or abs(steps - round(steps)) > 1e-6:
-        raise InputError(
-            f"the sensor's rate of {sensor.rate:g} Hz: in Gazebo the time from scan to scan has to be a multiple of "
-            f"{STEP:g} s, as at 5, 8, 10, 20 or 40 Hz; use the embedded simulator for others"
-        )
-
-
-ITERATIONS = 4
-
-
 def measured(
     described: EmbeddedSimulator, side: str, tick: int, start: float, rays: CastRays, cloud: np.ndarray
 ) -> np.ndarray:
@@ -422,7 +414,7 @@ def published(
     first, second = values[HARMONICS].reshape(2, 2)
     x, y, z = values[CENTRE] + values[CENTRE_SHARE] * sensor.optical_centre + corrected
     ways, eccentric = points, 0.0
-    for _ in range(ITERATIONS):  # the rotor's azimuth, where the ray begins, and so the ray, depend on each other
+    for _ in range(4):  # the rotor's azimuth, where the ray begins, and so the ray, depend on each other
         rotor = np.arctan2(ways[1], ways[0]) - turn - offsets - eccentric
         cosine, sine = np.cos(rotor), np.sin(rotor)
         eccentric = first @ [cosine, sine] + second @ [cosine**2 - sine**2, 2 * cosine * sine]
