@@ -1,10 +1,5 @@
-"""Robot profiles (`config/robots/*.yaml`): all that is particular to one robot, so that nothing else knows it by name.
-
-    profile = load_profile("stretch4")              # a name in config/robots/, or a path
-
-Names of links and joints in a profile are those of the description as it is spawned: after it was normalized, if the
-profile names a convention. A commanded joint may stand for several joints of the description that are tied together.
-"""
+"""Robot profiles (`config/robots/*.yaml`): all that is particular to one robot. Names of links and joints are those of
+the description as it is spawned: after it was normalized, if the profile names a convention."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -87,7 +82,7 @@ class ProfiledLidar:
     sensor: str | None = None
 
     def link_in(self, model: RobotModel) -> str | None:
-        """Return the lidar's link in a model, under whichever of its names; None if the model has neither."""
+        """Return the lidar's link in a model, under either of its names; None if it has neither."""
         return next((name for name in (self.frame, self.older_frame) if name in model.links), None)
 
 
@@ -172,14 +167,14 @@ class RobotProfile:
 
     @property
     def driven_base(self) -> WheeledBase:
-        """How the base drives. Raises `InputError` without `base:`."""
+        """Raises `InputError` without `base:`."""
         if self.base is None:
             raise InputError(f"{self.source}: has no 'base:'; add it to calibrate by driving")
         return self.base
 
     @property
     def one_lidar(self) -> bool:
-        """Whether there is one lidar, the left one: the right one then has the same pose and no returns."""
+        """Whether there is one lidar, the left one: the right one then has its pose and no returns."""
         return self.lidars["left"] is self.lidars["right"]
 
     @property
@@ -188,7 +183,6 @@ class RobotProfile:
 
     @property
     def lidar_frames(self) -> tuple[str, ...]:
-        """The lidars' frames, left first."""
         return tuple(self.lidars[side].frame for side in SIDES)
 
     @property
@@ -224,7 +218,7 @@ class RobotProfile:
         return next((lidar.housing.link for lidar in self.lidars.values() if lidar.housing is not None), None)
 
     def lidar_links(self, model: RobotModel) -> list[str]:
-        """Return the model's lidar links, left before right, whichever generation of names it uses."""
+        """Return the lidars' links, left before right, whichever generation of names the model uses."""
         return [link for lidar in self.lidars.values() if (link := lidar.link_in(model)) is not None]
 
     def joint_positions(
@@ -287,8 +281,8 @@ class RobotProfile:
 
     def named_positions(self, positions: Mapping[str, float]) -> dict[str, float]:
         """Return the values (m, rad) of the planned joints, by their names in a dataset, from positions by the
-        description's names, tied ones from their parts unless a driver publishes them. Older drivers put the word joint
-        in front."""
+        description's names, tied ones from their parts unless a driver publishes them. Older drivers put "joint_" in
+        front."""
         result = {}
         for joint in self.planned:
             for name in (joint.command, f"joint_{joint.name}"):
@@ -302,24 +296,23 @@ class RobotProfile:
 
     @staticmethod
     def parts(model: RobotModel, joint: CommandedJoint) -> tuple[str, ...]:
-        """Return the description's joints of a commanded joint, none if it has no ties in this description."""
+        """Return the description's joints that a commanded joint stands for, none if it has no ties in it."""
         return next((parts for parts in joint.parts if all(part in model.joints for part in parts)), ())
 
 
 @lru_cache(maxsize=8)
 def load_profile(name: str | Path) -> RobotProfile:
-    """Return the profile of that name (in `config/robots/`) or path. Raises `InputError` naming file and key."""
+    """Return the profile of that name or path. Raises `InputError` naming file and key."""
     path = files.find_shared(FOLDER, name, ".yaml")
     return profile_from_mapping(files.read_yaml(path), path)
 
 
 def stretch_profile() -> RobotProfile:
-    """Return the default profile, the Stretch 4's."""
     return load_profile(STRETCH)
 
 
 def profile_called(name: str | Path | None) -> RobotProfile:
-    """Return the profile of that name or path; the Stretch's for none, and for an empty one."""
+    """Return the profile of that name or path, by default the Stretch's."""
     return load_profile(name or STRETCH)
 
 
@@ -394,7 +387,7 @@ def _by_command(value: Any, kind: type, joints: Sequence[CommandedJoint], where:
 
 
 def lidar_geometry(value: Any, path: Path, where: str) -> str:
-    """Return a name of `GEOMETRIES`, or a file relative to the folder of `path` as an absolute path."""
+    """Return a name of `GEOMETRIES`, or the absolute path of a file, which may be relative to the folder of `path`."""
     name = validate.text(value, where)
     if name in GEOMETRIES:
         return name

@@ -1,7 +1,4 @@
-"""The error model of one lidar: how its measurements differ from the truth, as parameters with a prior.
-
-One model, used three times: the simulator draws a unit from it and distorts what it measures, the calibration estimates
-the parameters from clouds, and the identification of a sensor writes them to a file.
+"""The error model of one lidar, as parameters with a prior: the simulator distorts by it, the calibration estimates it.
 
 A measured point p lies at range |p| along its nominal direction. With the azimuth a of the rotor, e and o the channel's
 table values, and c the optical centre in the frame that turns with the rotor, the true point is
@@ -10,21 +7,14 @@ table values, and c the optical centre in the frame that turns with the rotor, t
     error = range_offset + near_range exp(-|p| / length) + incidence (1 / cos - 1) + echo exp(-intensity / 255 / 0.08)
             + channel_range + wander(a)
 
-where cos is that of incidence, and d(e, a) = (cos e cos a, cos e sin a, sin e). Positive range errors read too long.
-The errors of incidence and weak echoes are those of J. Laconte et al., "Lidar measurement bias estimation via return
-waveform modelling in a context of 3D mapping" (ICRA 2019); channels' and eccentricity terms those of the usual
-intrinsic calibrations (e.g. Glennie and Lichti, "Static calibration and analysis of the Velodyne HDL-64E S2", 2010).
+where cos is that of incidence, and d(e, a) = (cos e cos a, cos e sin a, sin e). Errors of incidence and weak echoes:
+J. Laconte et al., "Lidar measurement bias estimation via return waveform modelling in a context of 3D mapping" (ICRA
+2019); channels and eccentricity: e.g. Glennie and Lichti, "Static calibration and analysis of the Velodyne HDL-64E S2"
+(2010). `wander` is a Fourier series of the rotor's azimuth without mean, drawn for each scan, or alike in all.
 
-While a scan is taken, the frame in which its points are given may have been moved: by a driver that deskews by a motion
-that was none, or by a rotor whose angles grow too fast. With the share s of the scan at which a point was taken, from
--0.5 to 0.5, and the twist m of a scan, that x is seen at exp(-s m) x.
-
-Over a turn the ranges of all channels wander together: by chance, differently in each scan, or behind an uneven cover,
-alike in all. `wander` is a Fourier series of the rotor's azimuth; its mean is in the range offset.
-
-`optical_centre_share` and `firing_time_share` are the shares of the sensor's optical centre and firing times that the
-driver left uncorrected: 0 if it corrects them, 1 if not. A driver that corrects the optical centre publishes
-p + Rz(a) c, from which the measured point is recovered.
+A frame that moves by a twist m in a scan (wrong deskewing, a rotor whose angles grow too fast) shows x at exp(-s m) x,
+with the share s of the scan, -0.5 to 0.5. `optical_centre_share` and `firing_time_share` are the shares that the driver
+leaves uncorrected, 0 or 1; one that corrects the optical centre publishes p + Rz(a) c.
 """
 
 from dataclasses import dataclass, field, replace

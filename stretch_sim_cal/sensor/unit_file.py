@@ -1,15 +1,8 @@
-"""One unit of a sensor as a file: a sensor file that names its kind, with the unit's values.
-
-    sensor: jt128                       # the kind: a name in config/, or a path beside this file
-    driver: {distance_correction: true} # any key of a sensor file, in place of the kind's
-    values: {range_offset: 0.0081, near_range: {amplitude: 0.004, length: 1.0}, channel_range: [...], ...}
-    standard_deviations: {range_offset: 0.0005, ...}
-    not_determined: [echo]
-
-The keys of `values` are those of a sensor file's `unit`, with the same units: there they hold how far units differ,
-here how far this one does. `azimuth_harmonics_deg` is [[cos, sin], [cos, sin]] of the first and second harmonic, and a
-value by channel is a list of all channels. What is not there is 0.
-"""
+"""One unit of a sensor as a file: a sensor file that names its kind (`sensor: jt128`, a name in config/ or a path
+beside it), may replace its keys, and has the unit's `values`, their `standard_deviations`, and the keys
+`not_determined`. Keys and units of `values` are those of a sensor file's `unit`; `azimuth_harmonics_deg` is [[cos,
+sin], [cos, sin]] of the first and second harmonic, a value by channel a list of all channels. What is not there is
+0."""
 
 import json
 import math
