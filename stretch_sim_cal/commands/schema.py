@@ -113,7 +113,6 @@ def _scenario() -> Schema:
     from stretch_sim_cal.calibration.body import FIT_METHODS
     from stretch_sim_cal.conventions.spawned import ROBOT_KEYS
     from stretch_sim_cal.harness import scenario
-    from stretch_sim_cal.harness.tolerances import known_of
     from stretch_sim_cal.ros.node_commands import NODE_COMMANDS
     from stretch_sim_cal.sensor.sensor import Driver
     from stretch_sim_cal.simulation.setup import FLOOR, SimulationSetup
@@ -139,7 +138,10 @@ def _scenario() -> Schema:
         stage: of_keys({key: option(stage, key) for key in options})
         for stage, options in scenario.STAGE_OPTIONS.items()
     }
-    tolerances = {stage: of_keys(dict.fromkeys(sorted(known_of(stage)), above_zero)) for stage in stages}
+    tolerances = {
+        stage: of_keys(dict.fromkeys(sorted(each.name for each in bounds), above_zero))
+        for stage, bounds in scenario.TOLERANCES.items()
+    }
     known = {
         "name": Any,
         "description": Any,

@@ -30,8 +30,7 @@ from stretch_sim_cal.geometry.transforms import SIDES, check_rigid, inverse, log
 from stretch_sim_cal.geometry.transforms import error as transform_error
 from stretch_sim_cal.harness.fitted_body import RobotBody
 from stretch_sim_cal.harness.processes import RunFiles
-from stretch_sim_cal.harness.scenario import Scenario
-from stretch_sim_cal.harness.tolerances import WRONG, quantities_of
+from stretch_sim_cal.harness.scenario import WRONG, Scenario, quantities_of
 from stretch_sim_cal.recording.dataset import METADATA, read_dataset, read_metadata
 from stretch_sim_cal.robot.description import load_model
 from stretch_sim_cal.robot.profile import GEOMETRIES, profile_called

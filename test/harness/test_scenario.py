@@ -9,8 +9,15 @@ import pytest
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import SIDES
 from stretch_sim_cal.harness.processes import RunFiles
-from stretch_sim_cal.harness.scenario import STAGES, scenario_from_mapping
-from stretch_sim_cal.harness.tolerances import TOLERANCES, WHOLE, Tolerance, defaults_of, quantities_of
+from stretch_sim_cal.harness.scenario import (
+    STAGES,
+    TOLERANCES,
+    WHOLE,
+    Tolerance,
+    defaults_of,
+    quantities_of,
+    scenario_from_mapping,
+)
 from stretch_sim_cal.harness.verdict import COMPARISONS, judge_stage
 
 
