@@ -132,9 +132,8 @@ def _search(args: argparse.Namespace, campaign, folder: Path) -> int:
     from tqdm import tqdm
 
     from stretch_sim_cal.campaign.case import run_numbers
-    from stretch_sim_cal.campaign.engine import CORES
+    from stretch_sim_cal.campaign.engine import CORES, search
     from stretch_sim_cal.campaign.plan import WRONG
-    from stretch_sim_cal.campaign.search import search
 
     if not campaign.varied:
         raise InputError(f"{args.campaign}: inputs: all are fixed, so there is nothing to search")

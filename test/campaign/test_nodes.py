@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from stretch_sim_cal.campaign import nodes
+from stretch_sim_cal.campaign import case as nodes
 from stretch_sim_cal.campaign.case import SimulatedCase
 from stretch_sim_cal.campaign.plan import Campaign
 from stretch_sim_cal.geometry.transforms import exp
