@@ -229,11 +229,10 @@ def _answer(args: argparse.Namespace, found: Outcome) -> int:
 def _report(source: Source, file: CalibrationFile, clouds: Iterable[Clouds], view: Any, found: Outcome) -> None:
     """Draw the lidars' clouds before and after, and the floor, as a page and in `view`. Of a refused result the page
     has the reasons, and the clouds where it has them."""
-    from stretch_sim_cal.harness.clouds_3d import CapturedClouds
+    from stretch_sim_cal.harness.clouds_3d import CapturedClouds, show_calibrated, show_described
     from stretch_sim_cal.harness.pages import Section, rendered
     from stretch_sim_cal.harness.report import clouds as all_clouds
     from stretch_sim_cal.harness.report import drawn, floor_picture, refused_clouds, write_page
-    from stretch_sim_cal.harness.run_view import show_calibrated, show_described
 
     every, described = list(clouds), source.described
     returns = {name: np.concatenate([each[name] for each in every]) for name in described}

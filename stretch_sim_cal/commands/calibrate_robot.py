@@ -153,7 +153,7 @@ def _conduct(session, args: argparse.Namespace, say: Callable) -> int:
         keep_clouds(session, look)
     echo = Progress(session.files, args.verbose, sys.stderr if args.json else sys.stdout)
     if view is not None:
-        from stretch_sim_cal.harness.run_view import RunView
+        from stretch_sim_cal.harness.clouds_3d import RunView
 
         shown = RunView(view, session.files, args.robot)
         shown.update()

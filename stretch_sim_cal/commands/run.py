@@ -94,10 +94,10 @@ def _run(args: argparse.Namespace) -> int:
 def run_one(scenario, folder: Path, args: argparse.Namespace):
     """Run one scenario, write `result.json` and `report.html`, print the verdict, and return it."""
     from stretch_sim_cal.files import write_text
+    from stretch_sim_cal.harness.clouds_3d import RunView
     from stretch_sim_cal.harness.processes import RunFiles
     from stretch_sim_cal.harness.report import write_report
     from stretch_sim_cal.harness.run import run_scenario
-    from stretch_sim_cal.harness.run_view import RunView
     from stretch_sim_cal.view import opened
 
     stream = sys.stderr if args.json else sys.stdout

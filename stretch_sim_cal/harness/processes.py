@@ -169,17 +169,16 @@ def calibration_nodes(
             continue
         if arms and stage == arms[0]:
             processes.append(broadcast_process(**common))
-        options = common | {"sensor": sensor} | dict(stages[stage])
-        outcome, fit = files.outcomes / f"{name}.json", files.outcomes / "fit.json"
-        method = options.pop("fit_method", None)
+        options, fits = common | {"sensor": sensor} | dict(stages[stage]), []
         if stage == "body_shape":
             del options["sensor"]
             arguments += ["--plan", str(options.pop("plan"))]
-        processes.append(node_process(name, executable, *arguments, stage=stage, outcome=outcome, **options))
-        if stage == "body_shape":
+            fit, method = files.outcomes / "fit.json", options.pop("fit_method")
             given = (str(files.dataset), "--fit-method", method, "--out", str(files.body_shape_model))
             given += (*([] if robot is None else ["--robot", robot]), "--outcome-file", str(fit))
-            processes.append(Process("fit", "fit_body_shape_model", given, stage=stage, outcome=fit))
+            fits.append(Process("fit", "fit_body_shape_model", given, stage=stage, outcome=fit))
+        outcome = files.outcomes / f"{name}.json"
+        processes += [node_process(name, executable, *arguments, stage=stage, outcome=outcome, **options), *fits]
     return processes
 
 
@@ -279,15 +278,6 @@ class ProcessSequence:
         return False
 
 
-@dataclass(frozen=True)
-class _Running:
-    """A started process in a separate session, and the thread that reads its output."""
-
-    process: Process
-    popen: subprocess.Popen
-    reader: threading.Thread
-
-
 class Runner:
     """Runs a sequence of processes, each with its output in a file of `logs`; a context that stops all at its end,
     which SIGTERM brings about as Ctrl-C does.
@@ -304,7 +294,7 @@ class Runner:
         self._environment = dict(os.environ) | dict(environment)
         self._logs = logs
         self._echo = echo
-        self._running: list[_Running] = []
+        self._running: list[tuple[Process, subprocess.Popen, threading.Thread]] = []  # and who reads its output
         self._begun = time.monotonic()
         self.seconds: dict[str, float] = {}
         self.unclean: list[str] = []
@@ -315,12 +305,12 @@ class Runner:
         return self
 
     def __exit__(self, *_exception) -> None:
-        for running in reversed(self._running):
-            alive = running.popen.poll() is None
-            ended_when_asked = end_group(running.popen, GRACE)
-            running.reader.join(timeout=GRACE)
-            if alive and not ended_when_asked and running.process.ready_line is not None:
-                self.unclean.append(f"{running.process.name} did not stop when asked and was killed")
+        for process, popen, reader in reversed(self._running):
+            alive = popen.poll() is None
+            ended_when_asked = end_group(popen, GRACE)
+            reader.join(timeout=GRACE)
+            if alive and not ended_when_asked and process.ready_line is not None:
+                self.unclean.append(f"{process.name} did not stop when asked and was killed")
         self._ending.__exit__(None, None, None)
 
     def run(self, sequence: ProcessSequence) -> None:
@@ -369,17 +359,17 @@ class Runner:
                     file.flush()
                     hear(process, line)
 
-        self._running.append(_Running(process, popen, threading.Thread(target=read, daemon=True)))
-        self._running[-1].reader.start()
+        reader = threading.Thread(target=read, daemon=True)
+        self._running.append((process, popen, reader))
+        reader.start()
 
     def _next_is_due(self, sequence: ProcessSequence) -> bool:
         """Note all processes that have ended since, and return whether the next one can start."""
         due = False
-        for running in list(self._running):
-            process = running.process
-            if process.name not in sequence.exit_codes and (code := running.popen.poll()) is not None:
-                running.reader.join(timeout=GRACE)  # all of its output is read
+        for process, popen, reader in list(self._running):
+            if process.name not in sequence.exit_codes and (code := popen.poll()) is not None:
+                reader.join(timeout=GRACE)  # all of its output is read
                 due |= sequence.ended(process, code)
                 if process.ready_line is None:
-                    self._running.remove(running)
+                    self._running.remove((process, popen, reader))
         return due

@@ -55,8 +55,8 @@ def stages_of(profile: RobotProfile, drive: bool) -> tuple[str, ...]:
 def presents(
     session: Session, look: LiveLook, sensor: Sensors, profile: RobotProfile, stages: Sequence[str]
 ) -> dict[str, Present]:
-    """Return, by stage, whether the robot's results still hold, compared with fresh clouds. After a stage that does
-    not, none does."""
+    """Return, by stage, whether the robot's results still hold, compared with fresh clouds; up to the first that does
+    not, on which later ones depend."""
     file, found = session.old, {}
     verification: Verification | None = None
     wrong = problems(file) if file.data else []
@@ -68,63 +68,66 @@ def presents(
         if not wrong and look.clouds and look.base_from_lidar:
             left, body = look.base_from_lidar["left"], body_settings(profile, look.description, warn)
             verification = verify(file, look.clouds, left, look.footprint_from_base, sensor=sensor, body=body)
-    checks = {
-        "alignment": lambda: _present_verified(verification, "lidars", file.right_to_left),
-        "floor": lambda: _present_verified(verification, "floor", file.floor_plane),
-        "mounts": lambda: _present_mounts(file, look),
-        "body_shape": lambda: _present_shape(session, look, profile),
-        "drive": lambda: _present_drive(file),
+    holds = {
+        "alignment": lambda: _verified(verification, "lidars", file.right_to_left),
+        "floor": lambda: _verified(verification, "floor", file.floor_plane),
+        "mounts": lambda: _mounts_hold(file, look),
+        "body_shape": lambda: _shape_holds(session, look, profile),
+        "drive": lambda: _drive_holds(file),
     }
     for stage in stages:
-        if wrong:
-            found[stage] = Present(False, wrong[0])
-        else:
-            try:
-                found[stage] = checks[stage]()
-            except InputError as error:
-                found[stage] = Present(False, str(error))
-        if not found[stage].valid:
-            return dict.fromkeys(stages, Present(False, f"depends on {TITLES[stage]}")) | found
+        try:
+            if wrong:
+                raise InputError(wrong[0])
+            found[stage] = Present(True, holds[stage]())
+        except InputError as reason:
+            return found | {stage: Present(False, str(reason))}
     return found
 
 
-def _present_verified(verification: Verification | None, what: str, known: Any) -> Present:
+# Each returns why a result of the robot may be kept. Raises `InputError`, with the reason, if it may not.
+
+
+def _verified(verification: Verification | None, what: str, known: Any) -> str:
     if known is None:
-        return Present(False, NONE)
+        raise InputError(NONE)
     drifts = [] if verification is None else [each for each in verification.drifts if each.name.startswith(what)]
     asked = [] if verification is None else [each for each in verification.open_questions if each.startswith(what)]
-    reasons = [*(drift.sentence() for drift in drifts), *asked] or [NOT_COMPARED]
-    return Present(bool(drifts) and all(drift.verdict == HOLDS for drift in drifts), "; ".join(reasons))
+    said = "; ".join([*(drift.sentence() for drift in drifts), *asked]) or NOT_COMPARED
+    if not drifts or any(drift.verdict != HOLDS for drift in drifts):
+        raise InputError(said)
+    return said
 
 
-def _present_mounts(file: CalibrationFile, look: LiveLook) -> Present:
+def _mounts_hold(file: CalibrationFile, look: LiveLook) -> str:
     if stored_mounts(file) is None:
-        return Present(False, "there are none yet")
+        raise InputError("there are none yet")
     left_pose(file, look.base_from_lidar["left"])
-    return Present(True, "fits the robot's description")
+    return "fits the robot's description"
 
 
-def _present_shape(session: Session, look: LiveLook, profile: RobotProfile) -> Present:
+def _shape_holds(session: Session, look: LiveLook, profile: RobotProfile) -> str:
     if not (path := session.target("body shape").place).is_file():
-        return Present(False, NONE)
+        raise InputError(NONE)
     here = description_hash(parse_urdf(look.description or "", "/robot_description"), profile=profile)
-    other = load_body_shape_model(path).mismatches(robot_identity()["tool_id"], here)
-    return Present(not other, other[0] if other else "was fitted for this robot and tool")
+    if other := load_body_shape_model(path).mismatches(robot_identity()["tool_id"], here):
+        raise InputError(other[0])
+    return "was fitted for this robot and tool"
 
 
-def _present_drive(file: CalibrationFile) -> Present:
+def _drive_holds(file: CalibrationFile) -> str:
     wheels = stored_wheels(file)
     if wheels is None:
-        return Present(False, "there is no drive yet")
+        raise InputError("there is no drive yet")
     for name, now in file.to_left.items():
         if name not in wheels.footprint_from_lidar:
-            return Present(False, f"lacks the {name} lidar")
+            raise InputError(f"lacks the {name} lidar")
         pose, covariance = transform_to_left(wheels.footprint_from_lidar, wheels.covariance, name)
         known = file.entries[f"{name}{TO_LEFT}"].covariance
         if known is not None and (sigmas := sigmas_of(log(now @ inverse(pose)), [known, covariance])) > DIFFERS:
             moved = f"the {name} lidar has moved relative to the left one since the drive ({sigmas:.1f} sigma)"
-            return Present(False, moved)
-    return Present(True, "fits the present lidar poses")
+            raise InputError(moved)
+    return "fits the present lidar poses"
 
 
 def keep_clouds(session: Session, look: LiveLook) -> None:

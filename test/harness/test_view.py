@@ -17,9 +17,9 @@ from stretch_sim_cal.calibration.room import COUNTS, DISAGREE, FEW, VERDICTS, Se
 from stretch_sim_cal.commands import calibrate_robot
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import apply, from_xyz_rpy
-from stretch_sim_cal.harness import run_view
+from stretch_sim_cal.harness import clouds_3d
+from stretch_sim_cal.harness.clouds_3d import RunView
 from stretch_sim_cal.harness.processes import RunFiles
-from stretch_sim_cal.harness.run_view import RunView
 from stretch_sim_cal.view import SHOWN, coloured, opened, residuals
 
 
@@ -109,7 +109,7 @@ def test_a_runs_files_are_recorded_as_they_come(tmp_path, monkeypatch):
     known = Observations.of_known_poses((right_in_left,), 1e-6 * np.eye(6))
     verdicts = np.array([COUNTS, FEW, DISAGREE], dtype=np.uint8)
     seen = SeenPatches(np.eye(3), np.array([0.001, np.nan, 0.02]), verdicts)
-    monkeypatch.setattr(run_view, "load_beside", lambda file: dataclasses.replace(known, patches=seen))
+    monkeypatch.setattr(clouds_3d, "load_beside", lambda file: dataclasses.replace(known, patches=seen))
     shown_patches = []
     monkeypatch.setattr(view, "patches", lambda *what, show=view.patches: shown_patches.append(what) or show(*what))
     shown.update()
