@@ -5,9 +5,7 @@ import contextlib
 import json
 import math
 import os
-import shutil
 import sys
-import time
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -19,8 +17,6 @@ from stretch_sim_cal.ros.options import add_group, add_to_parser
 from stretch_sim_cal.simulation.gazebo.installation import LIDARS
 
 DEMO = "furnished_room"
-RESULTS = ("accepted", "wrote", "refused:", "error:")
-"""The first words of the line in which a process prints its result."""
 
 
 def _add_scenarios(parser: argparse.ArgumentParser) -> None:
@@ -95,7 +91,7 @@ def run_one(scenario, folder: Path, args: argparse.Namespace):
     """Run one scenario, write `result.json` and `report.html`, print the verdict, and return it."""
     from stretch_sim_cal.files import write_text
     from stretch_sim_cal.harness.clouds_3d import RunView
-    from stretch_sim_cal.harness.processes import RunFiles
+    from stretch_sim_cal.harness.processes import Progress, RunFiles
     from stretch_sim_cal.harness.report import write_report
     from stretch_sim_cal.harness.run import run_scenario
     from stretch_sim_cal.view import opened
@@ -148,57 +144,6 @@ def summary(verdict) -> str:
     outcome = "PASS" if verdict.passed else "FAIL"
     how = f"refused as expected: {verdict.refused}" if verdict.passed and verdict.refused else ""
     return f"{outcome}: {verdict.scenario.name} in {verdict.seconds['total']:.0f} s {how}".rstrip()
-
-
-class Progress:
-    """Shows the progress of a run: a line for every process with its time and result, its warnings and errors below it.
-
-    A repeated warning is left out. On a terminal the present process shows its last output; with `verbose` all output
-    is shown. Of the calibration file only the name is shown, other paths are relative to the run's folder."""
-
-    def __init__(self, files, verbose: bool, stream):
-        self._folders = f"{files.calibration.parent}/", f"{files.folder}/"
-        self._verbose, self._stream, self._begun = verbose, stream, time.monotonic()
-        self._output: dict[str, list[str]] = {}
-        self._warned: set[str] = set()
-
-    def __call__(self, process, line: str | None) -> None:
-        """Take a line of output of a process; None when it is ready or has ended."""
-        lines = self._output.setdefault(process.name, [])
-        if line is not None:
-            line = _plain(line)
-            for folder in self._folders:
-                line = line.replace(folder, "")
-            lines.append(line)
-        if self._verbose:
-            if line is not None:
-                print(f"  [{process.name}] {line}", file=self._stream, flush=True)
-        elif line is None:
-            self._show_result(process, lines)
-        elif self._stream.isatty() and lines[-1]:
-            width = shutil.get_terminal_size().columns - 1
-            shown = f"  {process.name:<10} ... {lines[-1].strip()}"[:width]
-            print(f"\r{shown}\x1b[K", end="", file=self._stream, flush=True)
-
-    def _show_result(self, process, lines: list[str]) -> None:
-        results = [line for line in lines if line.startswith(RESULTS)] or [line for line in lines if line]
-        if process.ready_line is not None:
-            results = [line for line in lines if process.ready_line in line]
-        seconds, self._begun = time.monotonic() - self._begun, time.monotonic()
-        clear, result = "\r\x1b[K" if self._stream.isatty() else "", "".join(results[-1:])
-        print(f"{clear}  {process.name:<10} {seconds:5.1f} s  {result}".rstrip(), file=self._stream)
-        for line in lines:
-            if line.startswith(("warning:", "error:", "refused:")) and line not in (result, *self._warned):
-                self._warned.add(line)
-                print(f"             {line}", file=self._stream)
-        self._stream.flush()
-
-
-def _plain(line: str) -> str:
-    """Return a line without the marks of ROS's log: warnings and errors begin as those of commands do."""
-    mark, _, text = line.partition(" ")
-    words = {"[INFO]": "", "[WARN]": "warning: ", "[ERROR]": "error: ", "[FATAL]": "error: "}
-    return words[mark] + text if mark in words else line
 
 
 def _simulate(args: argparse.Namespace) -> int:

@@ -20,7 +20,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from stretch_sim_cal.command import sigterm_interrupts
 from stretch_sim_cal.errors import RunFailure
@@ -204,6 +204,8 @@ def node_process(
 GRACE = 8.0  # s for a process to end when it is asked to
 POLL = 0.02  # s
 Echo = Callable[[Process, str | None], None]
+RESULTS = ("accepted", "wrote", "refused:", "error:")
+"""The first words of the line in which a process prints its result."""
 
 
 @dataclass(frozen=True)
@@ -373,3 +375,54 @@ class Runner:
                 if process.ready_line is None:
                     self._running.remove((process, popen, reader))
         return due
+
+
+class Progress:
+    """Shows the progress of a run: a line for every process with its time and result, its warnings and errors below it.
+
+    A repeated warning is left out. On a terminal the present process shows its last output; with `verbose` all output
+    is shown. Of the calibration file only the name is shown, other paths are relative to the run's folder."""
+
+    def __init__(self, files: RunFiles, verbose: bool, stream: TextIO):
+        self._folders = f"{files.calibration.parent}/", f"{files.folder}/"
+        self._verbose, self._stream, self._begun = verbose, stream, time.monotonic()
+        self._output: dict[str, list[str]] = {}
+        self._warned: set[str] = set()
+
+    def __call__(self, process: Process, line: str | None) -> None:
+        """Take a line of output of a process; None when it is ready or has ended."""
+        lines = self._output.setdefault(process.name, [])
+        if line is not None:
+            line = _plain(line)
+            for folder in self._folders:
+                line = line.replace(folder, "")
+            lines.append(line)
+        if self._verbose:
+            if line is not None:
+                print(f"  [{process.name}] {line}", file=self._stream, flush=True)
+        elif line is None:
+            self._show_result(process, lines)
+        elif self._stream.isatty() and lines[-1]:
+            width = shutil.get_terminal_size().columns - 1
+            shown = f"  {process.name:<10} ... {lines[-1].strip()}"[:width]
+            print(f"\r{shown}\x1b[K", end="", file=self._stream, flush=True)
+
+    def _show_result(self, process: Process, lines: list[str]) -> None:
+        results = [line for line in lines if line.startswith(RESULTS)] or [line for line in lines if line]
+        if process.ready_line is not None:
+            results = [line for line in lines if process.ready_line in line]
+        seconds, self._begun = time.monotonic() - self._begun, time.monotonic()
+        clear, result = "\r\x1b[K" if self._stream.isatty() else "", "".join(results[-1:])
+        print(f"{clear}  {process.name:<10} {seconds:5.1f} s  {result}".rstrip(), file=self._stream)
+        for line in lines:
+            if line.startswith(("warning:", "error:", "refused:")) and line not in (result, *self._warned):
+                self._warned.add(line)
+                print(f"             {line}", file=self._stream)
+        self._stream.flush()
+
+
+def _plain(line: str) -> str:
+    """Return a line without the marks of ROS's log: warnings and errors begin as those of commands do."""
+    mark, _, text = line.partition(" ")
+    words = {"[INFO]": "", "[WARN]": "warning: ", "[ERROR]": "error: ", "[FATAL]": "error: "}
+    return words[mark] + text if mark in words else line

@@ -22,7 +22,6 @@ from stretch_sim_cal.calibration import verification
 from stretch_sim_cal.calibration.body.model import load_body_shape_model
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile
 from stretch_sim_cal.calibration.mounts.file import stored_mounts
-from stretch_sim_cal.commands import calibrate_robot
 from stretch_sim_cal.errors import InputError, Refused
 from stretch_sim_cal.geometry.transforms import SIDES, error, from_xyz_rpy
 from stretch_sim_cal.harness import robot_calibration, robot_session
@@ -257,7 +256,7 @@ def test_a_drive_is_asked_for_before_the_robot_moves(robot, monkeypatch):
     asked = []
     monkeypatch.setattr("builtins.input", lambda question: asked.append(question) or "no")
     with pytest.raises(Refused, match="nothing was moved"):
-        calibrate_robot._ask_for_motion("drive", False, profile_called(None))
+        robot_calibration._ask_for_motion("drive", False, profile_called(None))
     assert "THE ROBOT IS GOING TO DRIVE" in asked[0] and "mode navigation or velocity" in asked[0]
 
 
