@@ -126,8 +126,7 @@ class SimulatedCase:
 
     @cached_property
     def floor(self) -> FloorResult | None:
-        """The result of the campaign's floor method, on scans after those of the alignment; None if that was
-        refused."""
+        """The floor method's result, on scans after those of the alignment; None if that was refused."""
         aligned, name = self.aligned, self.campaign.methods["floor"]
         if aligned.refusals:
             return None
@@ -215,8 +214,7 @@ class SimulatedCase:
 
 
 def run_case(campaign: Campaign, index: int, folder: Path | None = None) -> dict[str, Any]:
-    """Simulate and calibrate case `index`, and return its record; with a `folder`, its files and clouds.png are
-    there."""
+    """Return the record of case `index`; with a `folder`, its files and clouds.png are there."""
     numbers = campaign.numbers(index)
     with_nodes = goes_through_nodes(campaign, index, numbers)
     return run_numbers(campaign, numbers, (campaign.seed, index), folder, with_nodes) | {"index": index}
@@ -309,7 +307,6 @@ def _judged_drive(case: SimulatedCase) -> dict[str, Any]:
 
 
 def _judged(stage: str, result: Any, off: np.ndarray, covariance: np.ndarray | None) -> dict[str, Any]:
-    """Return whether a result was accepted, its refusals, and the consistency of its error (N,)."""
     found = {"accepted": not result.refusals, "refusals": " | ".join(result.refusals)} | _consistency(off, covariance)
     return {f"{stage}.{key}": value for key, value in found.items()}
 

@@ -79,8 +79,7 @@ class CaseProcess:
     def run(
         self, campaign: Campaign, index: int, point: Sequence[float] | None = None, seed: Sequence[int] | None = None
     ) -> dict[str, Any]:
-        """Return the record of case `index`, or of the `point` of the unit cube with its `seed`, under that number; its
-        `status` is done, crashed or timeout."""
+        """Return the record of case `index`, or, under that number, of the `point` of the unit cube with its `seed`."""
         if not self._killed and (self._process is None or self._process.poll() is not None):
             self._start()
         if self._killed:

@@ -1,5 +1,4 @@
-"""`ros_calibrate_robot`: the whole calibration of a robot in one command that leads, stops, continues, and asks before
-anything changes permanently."""
+"""`ros_calibrate_robot`: a robot's calibration in one command that asks before anything changes permanently."""
 
 import argparse
 import sys

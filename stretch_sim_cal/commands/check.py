@@ -1,5 +1,4 @@
-"""`stretch-sim-cal check [FILE [OTHER]]`: the content of a calibration file, its age and uncertainty, and whether its
-parts agree."""
+"""`stretch-sim-cal check [FILE [OTHER]]`: the content of a calibration file, and whether its parts agree."""
 
 import argparse
 import datetime

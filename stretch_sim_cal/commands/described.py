@@ -65,7 +65,7 @@ def is_own(model: str | Path | None) -> bool:
 
 def source_of(model: str | Path | None) -> str | Path:
     """Return a file as it is, or the text of the vendor's description if that is meant (`is_own`)."""
-    return nominal_description() if model is None or is_own(model) else model
+    return nominal_description() if is_own(model) else model
 
 
 def urdf_text(model: str | Path | None, folders: Mapping[str, str] | None = None) -> str:

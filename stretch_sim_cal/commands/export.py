@@ -16,7 +16,7 @@ from stretch_sim_cal.calibration.calibration_file import RIGHT_TO_LEFT, Calibrat
 from stretch_sim_cal.calibration.checks import check_lidars, problems
 from stretch_sim_cal.calibration.mounts.file import stored_mounts
 from stretch_sim_cal.calibration.values_file import JointOrigin, default_values_path
-from stretch_sim_cal.command import only_with, show
+from stretch_sim_cal.command import only_with
 from stretch_sim_cal.commands.described import MODEL_HELP, ROBOT_HELP, description_file, load_description, urdf_text
 from stretch_sim_cal.errors import InputError, Refused
 from stretch_sim_cal.geometry.transforms import inverse, to_xyz_quaternion
@@ -61,8 +61,22 @@ def run(args: argparse.Namespace) -> int:
     found = problems(calibration)
     if found:
         raise Refused(f"{path}: {'; '.join(found)}")
-    forms = {"urdf": _urdf, "xacro": _xacro, "static-transform": _static_transforms, "calibration-values": _values}
-    forms[args.form](calibration, args)
+    if args.out and args.record:
+        raise InputError("--record writes the robot's own values file, --out another file: give one of them")
+    if args.form == "static-transform":
+        _put(args, _static_transforms(calibration, args))
+        return 0
+    joints = _joints(calibration, args)
+    if args.json:
+        print(json.dumps({each.name: _as_json(each) for each in joints}, indent=1))
+    if args.form == "calibration-values":
+        said = _values(calibration, joints, args)
+        print("" if args.json else said, end="")
+    elif args.form == "urdf" and args.out:
+        files.write_text(args.out, _description_with(joints, description_file(args.model, args.robot)))
+        print(f"{args.out}: the description with calibrated {', '.join(joint.name for joint in joints)}")
+    elif not args.json:
+        _put(args, (_urdf if args.form == "urdf" else _xacro)(joints))
     return 0
 
 
@@ -75,18 +89,13 @@ def _joints(calibration: CalibrationFile, args: argparse.Namespace) -> list[Join
     return calibrated_joints(calibration, model, profile)
 
 
-def _urdf(calibration: CalibrationFile, args: argparse.Namespace) -> None:
-    joints = _joints(calibration, args)
-    if args.out:
-        files.write_text(args.out, _description_with(joints, description_file(args.model, args.robot)))
-        print(f"{args.out}: the description with calibrated {', '.join(joint.name for joint in joints)}")
-    else:
-        lines = [
-            f'<joint name="{joint.name}" type="fixed">\n  <origin xyz="{joint.xyz}" rpy="{joint.rpy}"/>\n'
-            f'  <parent link="{joint.parent}"/>\n  <child link="{joint.child}"/>\n</joint>'
-            for joint in joints
-        ]
-        show(args, _as_json(joints), ["<!-- replace the joints of these names in the description -->", *lines])
+def _urdf(joints: list[JointOrigin]) -> str:
+    lines = [
+        f'<joint name="{joint.name}" type="fixed">\n  <origin xyz="{joint.xyz}" rpy="{joint.rpy}"/>\n'
+        f'  <parent link="{joint.parent}"/>\n  <child link="{joint.child}"/>\n</joint>\n'
+        for joint in joints
+    ]
+    return "".join(["<!-- replace the joints of these names in the description -->\n", *lines])
 
 
 def _description_with(joints: list[JointOrigin], model: str | None) -> str:
@@ -102,16 +111,12 @@ def _description_with(joints: list[JointOrigin], model: str | None) -> str:
     return ElementTree.tostring(root, encoding="unicode") + "\n"
 
 
-def _xacro(calibration: CalibrationFile, args: argparse.Namespace) -> None:
-    joints = _joints(calibration, args)
+def _xacro(joints: list[JointOrigin]) -> str:
     lines = [
         f'  <xacro:property name="{NO_IDENTIFIER.sub("_", joint.name)}_{key}" value="{getattr(joint, key)}"/>\n'
         for joint in joints for key in ("xyz", "rpy")
     ]  # fmt: skip
-    if args.json:
-        print(json.dumps(_as_json(joints), indent=1))
-    else:
-        _put(args, f'<robot xmlns:xacro="{XACRO}">\n  <!-- {USE} -->\n{"".join(lines)}</robot>\n')
+    return f'<robot xmlns:xacro="{XACRO}">\n  <!-- {USE} -->\n{"".join(lines)}</robot>\n'
 
 
 def _put(args: argparse.Namespace, text: str) -> None:
@@ -122,7 +127,7 @@ def _put(args: argparse.Namespace, text: str) -> None:
         print(text, end="")
 
 
-def _static_transforms(calibration: CalibrationFile, args: argparse.Namespace) -> None:
+def _static_transforms(calibration: CalibrationFile, args: argparse.Namespace) -> str:
     transforms, profile = [], profile_called(args.robot)
     if calibration.right_to_left is not None:
         left = profile.lidar_links(load_description(args.model, args.robot))[0]
@@ -134,11 +139,10 @@ def _static_transforms(calibration: CalibrationFile, args: argparse.Namespace) -
     if calibration.footprint_from_base is not None:
         transforms.append((profile.base_frame, FLOOR_PLANE, inverse(calibration.footprint_from_base)))
     poses = [(parent, child, *to_xyz_quaternion(pose)) for parent, child, pose in transforms]
-    text = "".join(starmap(_as_command, poses))
-    if args.json:
-        keys = ("parent", "child", "xyz", "quaternion_xyzw")
-        text = json.dumps([dict(zip(keys, pose, strict=True)) for pose in poses], indent=1, default=list) + "\n"
-    _put(args, text)
+    if not args.json:
+        return "".join(starmap(_as_command, poses))
+    keys = ("parent", "child", "xyz", "quaternion_xyzw")
+    return json.dumps([dict(zip(keys, pose, strict=True)) for pose in poses], indent=1, default=list) + "\n"
 
 
 def _as_command(parent: str, child: str, xyz: np.ndarray, quaternion: np.ndarray) -> str:
@@ -147,24 +151,17 @@ def _as_command(parent: str, child: str, xyz: np.ndarray, quaternion: np.ndarray
     return f"ros2 run tf2_ros static_transform_publisher {numbers} --frame-id {parent} --child-frame-id {child}\n"
 
 
-def _values(calibration: CalibrationFile, args: argparse.Namespace) -> None:
-    if args.out and args.record:
-        raise InputError("--record writes the robot's own values file, --out another file: give one of them")
-    joints = _joints(calibration, args)
-    if args.json:
-        print(json.dumps(_as_json(joints), indent=1))
+def _values(calibration: CalibrationFile, joints: list[JointOrigin], args: argparse.Namespace) -> str:
+    """Record the joints in a values file, and return a line about that; without one, return what would be in it."""
     entry = calibration.entries.get(RIGHT_TO_LEFT) or next(iter(calibration.entries.values()), None)
     robot_id = entry.robot_id if entry and entry.robot_id else calibration_file.default_robot_id()
     target = default_values_path() if args.record else args.out
     if target is None:
         now = datetime.datetime.now().isoformat()
-        text = values_file.values_text(Path("(new file)"), joints, robot_id, now)
-    else:
-        backup = values_file.record_joints(target, joints, robot_id)
-        kept = f"; the previous values are in {backup}" if backup else ""
-        text = f"{target}: recorded {', '.join(joint.name for joint in joints)}{kept}\n"
-    if not args.json:
-        print(text, end="")
+        return values_file.values_text(Path("(new file)"), joints, robot_id, now)
+    backup = values_file.record_joints(target, joints, robot_id)
+    kept = f"; the previous values are in {backup}" if backup else ""
+    return f"{target}: recorded {', '.join(joint.name for joint in joints)}{kept}\n"
 
 
 def _roll_back(args: argparse.Namespace) -> int:
@@ -177,5 +174,5 @@ def _roll_back(args: argparse.Namespace) -> int:
     return 0
 
 
-def _as_json(joints: list[JointOrigin]) -> dict[str, dict[str, str]]:
-    return {each.name: {key: getattr(each, key) for key in ("parent", "child", "xyz", "rpy")} for each in joints}
+def _as_json(joint: JointOrigin) -> dict[str, str]:
+    return {key: getattr(joint, key) for key in ("parent", "child", "xyz", "rpy")}

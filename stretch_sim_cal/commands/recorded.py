@@ -1,5 +1,4 @@
-"""A recording as the source of clouds, frames and description: the arguments of the commands that read one, and what
-they open."""
+"""A recording as the source of clouds, frames and description, and the arguments of commands that read one."""
 
 import argparse
 import sys

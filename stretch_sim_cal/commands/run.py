@@ -140,7 +140,6 @@ def spread_lines(verdicts) -> list[str]:
 
 
 def summary(verdict) -> str:
-    """Return the outcome of a run in one line."""
     outcome = "PASS" if verdict.passed else "FAIL"
     how = f"refused as expected: {verdict.refused}" if verdict.passed and verdict.refused else ""
     return f"{outcome}: {verdict.scenario.name} in {verdict.seconds['total']:.0f} s {how}".rstrip()

@@ -1,5 +1,4 @@
-"""`stretch-sim-cal schema KIND`: the JSON schema of a kind of YAML file, by which editors complete and check it. All
-are in config/schema/."""
+"""`stretch-sim-cal schema KIND`: the JSON schema, also in config/schema/, by which editors check a YAML file."""
 
 import argparse
 import json
@@ -28,7 +27,6 @@ def run(args: argparse.Namespace) -> int:
 
 
 def text_of(kind: str) -> str:
-    """Return one of `SCHEMAS` as the text of its file."""
     return json.dumps(SCHEMAS[kind](), indent=1) + "\n"
 
 

@@ -162,8 +162,7 @@ def show_calibrated(view: View, seen: CapturedClouds, file: CalibrationFile) -> 
 
 
 class RunView:
-    """Shows a run in `view` from its `files`; `robot` is a profile's name or path (default: the truth's, or the
-    Stretch)."""
+    """Shows a run in `view` from its `files`; the `robot`'s profile is by default the truth's, or the Stretch."""
 
     def __init__(self, view: View, files: RunFiles, robot: str | None = None):
         self._view, self._files, self._robot = view, files, robot

@@ -1,9 +1,5 @@
-"""A scenario in one process, without ROS: its simulator, and the calibration nodes' own functions, step by step.
-
-A node gets a `SimulatedContext` in place of its `NodeContext`: clouds, frames and joints come from the simulator
-itself, and the arm is where it is sent. What it computes and writes is the same code, and scans have the
-noise that they have over ROS.
-"""
+"""A scenario in one process, without ROS: its simulator, and the calibration nodes' own functions, step by step, which
+get a `SimulatedContext` in place of a `NodeContext`; scans have the noise that they have over ROS."""
 
 import argparse
 import contextlib

@@ -1,7 +1,5 @@
-"""The processes of a run: the list from which runner, launch files and launch tests are built, and the runner.
-
-The runner starts them in order of readiness, keeps their output, and stops every one of them on any end.
-"""
+"""The processes of a run: the list from which runner, launch files and launch tests are built, and the runner, which
+starts them in order of readiness, keeps their output, and stops every one of them on any end."""
 
 import contextlib
 import errno
@@ -40,9 +38,8 @@ BROADCAST_READY = "broadcasting"
 
 
 def _remove_abandoned_shared_memory() -> None:
-    """Remove what nodes that were killed left in shared memory, half a megabyte each: the segments of Fast DDS whose
-    lock, `SETTLED` s old, nobody holds any more. Ports stay: nodes that are alive may write to one without a lock, and
-    would go on to where nobody reads."""
+    """Remove the segments of Fast DDS that killed nodes left, half a megabyte each, whose lock, `SETTLED` s old, nobody
+    holds. Ports stay: nodes that are alive may write to one without a lock, and would go on to where nobody reads."""
     for lock in SHARED_MEMORY.glob("fastrtps_*"):
         if found := OF_FAST_DDS.fullmatch(lock.name):
             with contextlib.suppress(OSError), lock.open("rb") as stream:  # in use, another user's, or gone
@@ -55,8 +52,7 @@ def _remove_abandoned_shared_memory() -> None:
 
 @contextlib.contextmanager
 def own_domain() -> Iterator[int]:
-    """Hold a ROS domain that no other run on this machine holds; what killed runs left in shared memory is removed.
-    Raises `RunFailure` without a free one."""
+    """Hold a ROS domain that no other run on this machine holds. Raises `RunFailure` without a free one."""
     _remove_abandoned_shared_memory()
     for domain in DOMAINS:
         # A name in Linux's abstract namespace: all users see it, no file is left, and it ends with the process.
@@ -101,8 +97,7 @@ class Process:
 
     @property
     def command(self) -> list[str]:
-        """The argument vector, with the executable of this very installation: pip puts console scripts beside Python,
-        colcon into `lib/` of an ament prefix."""
+        """The argument vector: pip puts console scripts beside Python, colcon into `lib/` of an ament prefix."""
         folders = [Path(sys.executable).parent, *(prefix / "lib" / PACKAGE for prefix in ament_prefixes())]
         own = (str(folder / self.executable) for folder in folders if (folder / self.executable).is_file())
         return [next(own, shutil.which(self.executable) or self.executable), *self.arguments]

@@ -1,7 +1,5 @@
-"""`report.html`: one self-contained page with a run's numbers beside their tolerances, and its pictures.
-
-The pages of single calibrations share the pictures; each function draws one figure and returns it as PNG bytes.
-"""
+"""`report.html`: one self-contained page with a run's numbers beside their tolerances; and the pictures of all pages,
+each a function that returns a figure as PNG bytes."""
 
 import io
 import itertools
@@ -178,8 +176,7 @@ def clouds_before_and_after(
 
 
 def _telling_window(before: ByLidar, after: ByLidar) -> Window | None:
-    """Return the window on a wall that the first lidar and another see, moved most across itself; few channels need a
-    thicker slice."""
+    """Return the window on a wall seen by the first lidar and another that moved most across itself."""
     left, *others = after
     for half in SLICES:
         best, spot = -1.0, None

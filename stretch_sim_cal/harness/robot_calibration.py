@@ -47,8 +47,7 @@ NONE, NOT_COMPARED = "there is none yet", "it could not be compared with fresh s
 
 
 def stages_of(profile: RobotProfile, drive: bool) -> tuple[str, ...]:
-    """Return the stages of a robot's calibration in their order; a `drive` comes last or, without an arm, in place of
-    the mounts."""
+    """Return the stages in their order; a `drive` comes last or, without an arm, in place of the mounts."""
     if drive and not profile.planned:
         return ("alignment", "floor", "drive", "body_shape")
     return tuple(stage for stage in STAGES if drive or stage != "drive")
@@ -145,10 +144,7 @@ def run_stage(
     echo: Echo, final: bool = True,
 ) -> Ended | None:  # fmt: skip
     """Run a stage's nodes, and note its end in the session if this is the `final` run; return how it failed, None if it
-    did not.
-
-    Raises `RunFailure` for a node that cannot be started or takes too long. If this process ends, so do the nodes, and
-    the arm stops."""
+    did not. If this process ends, so do the nodes, and the arm stops."""
     files = session.files
     if stage == "drive" and files.drive.exists():  # an interrupted drive: it cannot be continued
         files.drive.rename(unused(files.drive))

@@ -1,9 +1,5 @@
-"""The calibration of a robot as one session on disk: what the stages write is staged in a separate folder, which any
-end leaves as it is, and moves into the robot's place only when it is accepted.
-
-`state.json` is written after every stage. A stage that was cut off is run again: alignment and floor take seconds, and
-the collections of arm poses go on where they were.
-"""
+"""The calibration of a robot as one session on disk: the stages write into a separate folder, which moves into the
+robot's place when it is accepted. `state.json` is written after every stage; one that was cut off is run again."""
 
 import contextlib
 import datetime
@@ -164,8 +160,7 @@ class Session:
         return [target.place for target in changed]
 
     def roll_back(self) -> list[Path]:
-        """Bring back the robot's files as before this session, and return them. Raises `Refused` if one was changed
-        since."""
+        """Bring back the robot's files as before this session. Raises `Refused` if one was changed since."""
         changed = [target for target in self.targets if target.name in (self.accepted or {}).get("files", {})]
         for target in changed:
             if _digest(target.place) not in (self.accepted["files"][target.name], self.base[target.name]):
@@ -202,7 +197,6 @@ def _now() -> str:
 
 
 def default_folder() -> Path:
-    """Return where a robot's session is: beside its calibration file."""
     return default_path().parent / "calibrate_robot"
 
 

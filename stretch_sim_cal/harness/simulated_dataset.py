@@ -85,8 +85,7 @@ class BodyDatasetRecorder:
             writer.write_sample(commanded, capture.actual, capture.points, capture.clouds, capture.joints)
 
     def outline(self, pose: Mapping[str, float]) -> np.ndarray:
-        """Return the corners (K, 2) of the true outline, payload included, at commanded values of the planned
-        joints."""
+        """Return the corners (K, 2) of the true outline, payload included, at values of the planned joints."""
         self._place(pose)
         footprint_from_base_link = self.footprint_from_base_link @ self._lidar_base_from_base
         return outline_of(each.moved(footprint_from_base_link) for each in self._simulator.true_surfaces().values())

@@ -1,10 +1,8 @@
 """The verdict: the results of a run beside the truth that only the simulator knows, with errors and tolerances.
 
-A calibration from clouds alone is expressed in *the lidar's base_link*: the frame in which the left lidar has
-exactly its described pose. An error of the left extrinsics moves that frame against the physical base_link, so
-floor and outline are brought into it before anything is compared. A calibration that holds the lidars' extrinsics
-is judged in the physical base_link.
-"""
+A calibration from clouds alone is in *the lidar's base_link*, in which the left lidar has exactly its described pose;
+floor and outline are brought into it before they are compared. One that has the lidars' extrinsics is in the physical
+base_link."""
 
 import json
 import math
@@ -92,7 +90,6 @@ class RunTruth:
         return footprint_from_base(self.floor) @ self.lidar_base_from_base
 
     def for_calibration(self, file: CalibrationFile) -> "RunTruth":
-        """Return the truth in the frame in which that calibration is expressed."""
         return replace(self, mounts_known=stored_mounts(file) is not None)
 
 
