@@ -1,8 +1,5 @@
-"""One case of a campaign: a room, a robot's lidars and a recording are simulated, calibrated and compared.
-
-A case is a pure function of campaign and index. As a program (`python -m stretch_sim_cal.campaign.case`) this runs the
-cases that it is told on its standard input, one after another, for a worker that has to survive what happens to it.
-"""
+"""One case of a campaign, a pure function of campaign and index: a room, a robot's lidars and a recording are
+simulated, calibrated and compared. As a program this runs the cases that its standard input names."""
 
 import ctypes
 import itertools

@@ -1,9 +1,5 @@
-"""Runs the cases of a campaign on Dask, and keeps their results so that nothing is lost, whatever is killed.
-
-Results stream into a Parquet dataset (`cases/*.parquet`), written whole or not at all. Who starts the same campaign in
-the same folder again gets the cases that are missing, and no other. A case is computed in a process of its own behind
-each Dask worker: one that crashes, hangs or needs too much memory is a result of that kind, and the worker goes on.
-"""
+"""Runs the cases of a campaign on Dask, keeps their results so that nothing is lost, whatever is killed, and searches
+for the worst case."""
 
 import fcntl
 import itertools
@@ -69,7 +65,8 @@ class CannotCompute(RunFailure):
 
 
 class CaseProcess:
-    """The process that computes cases for one worker: started when it is needed, and again after one that killed it."""
+    """The process that computes cases for one worker: started when it is needed, and again after one that killed it,
+    hung or needed too much memory, which is a result of that kind."""
 
     def __init__(self):
         self._process: subprocess.Popen | None = None
@@ -170,7 +167,8 @@ def compute(campaign: Campaign, index: int, code: str | None = None) -> dict[str
 
 
 class Results:
-    """The folder of a campaign: its definition, and the records of its cases. One process at a time may write."""
+    """The folder of a campaign: its definition, and its cases' records, a Parquet dataset (`cases/*.parquet`) whose
+    files are written whole or not at all. One process at a time may write."""
 
     def __init__(self, folder: Path, campaign: Campaign, again: bool = False):
         """Open or make the folder; with `again`, failed cases count as missing. Raises `InputError` if it holds another

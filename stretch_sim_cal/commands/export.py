@@ -15,6 +15,7 @@ from stretch_sim_cal.calibration import calibration_file, values_file
 from stretch_sim_cal.calibration.calibration_file import RIGHT_TO_LEFT, CalibrationFile
 from stretch_sim_cal.calibration.checks import check_lidars, problems
 from stretch_sim_cal.calibration.mounts.file import stored_mounts
+from stretch_sim_cal.calibration.mounts.robot import calibrated_joints
 from stretch_sim_cal.calibration.values_file import JointOrigin, default_values_path
 from stretch_sim_cal.command import only_with
 from stretch_sim_cal.commands.described import MODEL_HELP, ROBOT_HELP, description_file, load_description, urdf_text
@@ -81,8 +82,6 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _joints(calibration: CalibrationFile, args: argparse.Namespace) -> list[JointOrigin]:
-    from stretch_sim_cal.calibration.mounts.robot import calibrated_joints
-
     model, profile = load_description(args.model, args.robot), profile_called(args.robot)
     if calibration.right_to_left is not None:
         check_lidars(calibration, profile.further)

@@ -23,6 +23,7 @@ from stretch_sim_cal.recording.frame_tree import FrameTree
 from stretch_sim_cal.recording.rosbag import Recording
 from stretch_sim_cal.robot.profile import RobotProfile, profile_called, stretch_profile
 from stretch_sim_cal.ros.node_commands import CLOUD_OPTIONS, FOOTPRINT_OPTION, LIDAR_OPTIONS
+from stretch_sim_cal.ros.watchdog import progressing
 from stretch_sim_cal.sensor.recognition import SCANS, recognised
 from stretch_sim_cal.sensor.sensor import Sensor, Sensors, by_lidar, for_each, of_two, sensors_called
 from stretch_sim_cal.sensor.signature import Signature, known_sensors
@@ -127,7 +128,6 @@ class Source:
     def clouds(self, limit: int, label: str) -> Iterator[dict[str, np.ndarray]]:
         """Yield up to `limit` clouds (N, 5 or 3) by lidar, with a progress bar: of one or two lidars as `sets`, of more
         the first of each."""
-        from stretch_sim_cal.ros.watchdog import progressing
 
         if not self.profile.further:
             yield from self.sets(limit, label)
@@ -140,7 +140,6 @@ class Source:
     ) -> Iterator[dict[str, np.ndarray]]:
         """Yield up to `limit` clouds of one time of the left lidar and, if there is one, the right one, with a progress
         bar, and print the counts; `read` makes a cloud of a message."""
-        from stretch_sim_cal.ros.watchdog import progressing
 
         named = ({side: each[side] for side in SIDES if side in each} for each in (self.topics, self.frames))
         sets = bag.RecordedSets(self.recording, *named, self.args.max_time_difference, limit, warn, read)

@@ -97,10 +97,9 @@ def placed(points: ByLidar, poses: ByLidar) -> dict[str, np.ndarray]:
 
 
 def turnable(clouds: ByLidar, before: ByLidar, after: ByLidar, spot: np.ndarray | None) -> str:
-    """Return HTML that `clouds_3d.js` draws by WebGL, without a network: the clouds (N, 3) by lidar, each in its
-    lidar's frame as 16-bit numbers, with base_link_from_lidar (4, 4) before and after (a lidar without the latter is
-    left out), and the place `spot` (3,) in base_link that shows the difference best, if any. Raises `InputError` if
-    there are no points."""
+    """Return HTML that `clouds_3d.js` draws by WebGL, without a network: the clouds (N, 3) by lidar, each in its frame
+    as 16-bit numbers, with base_link_from_lidar (4, 4) before and after (a lidar without the latter is left out), and
+    the place `spot` (3,) in base_link that shows the difference best. Raises `InputError` without points."""
     in_base = placed(clouds, after)
     colours = dict(zip(after, itertools.cycle(COLOURS)))
     every = np.concatenate(list(in_base.values()))

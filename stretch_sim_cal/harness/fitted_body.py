@@ -25,11 +25,8 @@ MOST_LEFT_OUTSIDE = 0.005  # m, between grid points; a model that leaves more is
 
 
 class RobotBody:
-    """A robot's surfaces and kinematics, seen from base_footprint; `footprint_from_base_link` is by default the
-    description's.
-
-    Raises `InputError` for a description that is not of the `profile`'s robot (default: the Stretch), or without its
-    meshes."""
+    """A robot's surfaces and kinematics in base_footprint (`footprint_from_base_link` is by default as described).
+    Raises `InputError` for a description of another robot than the `profile`'s (the Stretch), or without its meshes."""
 
     def __init__(
         self, model: RobotModel, footprint_from_base_link: np.ndarray | None = None, profile: RobotProfile | None = None

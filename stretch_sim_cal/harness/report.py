@@ -21,6 +21,7 @@ from stretch_sim_cal.calibration.calibration_file import CalibrationFile
 from stretch_sim_cal.calibration.mounts.file import stored_mounts
 from stretch_sim_cal.calibration.mounts.findings import FRONT
 from stretch_sim_cal.calibration.mounts.result import MountsResult, Residuals
+from stretch_sim_cal.calibration.mounts.robot import MountedRobot, residuals_at
 from stretch_sim_cal.calibration.observations import known_alignment, load_beside
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.points import voxel_keys
@@ -30,6 +31,8 @@ from stretch_sim_cal.harness.clouds_3d import COLOURS, ByLidar, CapturedClouds, 
 from stretch_sim_cal.harness.pages import Section, rendered, write_page
 from stretch_sim_cal.harness.processes import RunFiles
 from stretch_sim_cal.harness.verdict import Verdict, load_truth, posed_outlines
+from stretch_sim_cal.recording.dataset import read_dataset
+from stretch_sim_cal.robot.description import load_model
 from stretch_sim_cal.robot.profile import RobotProfile, profile_called
 from stretch_sim_cal.view import thinned
 
@@ -261,10 +264,6 @@ def mounts_page(folder: Path, result: MountsResult) -> Path:
 
 def mounts_before_and_after(folder: Path, file: CalibrationFile, profile: RobotProfile) -> bytes:
     """Draw the returns of the arm poses in a folder with the lidars as described and as calibrated."""
-    from stretch_sim_cal.calibration.mounts.robot import MountedRobot, residuals_at
-    from stretch_sim_cal.recording.dataset import read_dataset
-    from stretch_sim_cal.robot.description import load_model
-
     mounts = stored_mounts(file)
     if mounts is None:
         raise InputError("the calibration has no lidar extrinsics")

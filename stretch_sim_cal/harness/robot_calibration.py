@@ -25,6 +25,7 @@ from stretch_sim_cal.errors import InputError, Refused, RunFailure
 from stretch_sim_cal.files import write_atomic
 from stretch_sim_cal.geometry.transforms import inverse, log
 from stretch_sim_cal.harness.clouds_3d import RunView
+from stretch_sim_cal.harness.pages import write_page
 from stretch_sim_cal.harness.processes import Echo, Ended, ProcessSequence, Progress, Runner, calibration_nodes
 from stretch_sim_cal.harness.robot_session import DONE, KEPT, Session, unused
 from stretch_sim_cal.harness.scenario import STAGES
@@ -232,7 +233,6 @@ def advice(session: Session) -> list[str]:
 def write_page_of(session: Session, profile: RobotProfile, recording: Path | None = None) -> Path:
     """Write the session's page, with a link to its `recording` in 3D if there is one, and return its path."""
     from stretch_sim_cal.harness import report  # matplotlib takes half a second
-    from stretch_sim_cal.harness.pages import write_page
 
     wheels, both = stored_wheels(session.new), agreements(session.new)
     of_wheels = wheels_numbers(wheels) if wheels is not None else {"lidars": {}}

@@ -243,9 +243,8 @@ def with_changes(
     scenario: Scenario, seed: int | None, mount_errors: tuple[float, float] | None, sensor: str | None,
     robot: str | None = None,
 ) -> Scenario:  # fmt: skip
-    """Return the scenario with another seed, robot (with its own sensor) or sensor, or with lidar mount errors of a
-    length (mm) and angle (deg), drawn from the seed. Raises `InputError` that names the option of the command for a
-    change that cannot be used."""
+    """Return the scenario with another seed, robot (with its own sensor) or sensor, or lidar mount errors of a length
+    (mm) and angle (deg) drawn from the seed. Raises `InputError` naming the option that cannot be used."""
     for option, name, load in (("--robot", robot, load_profile), ("--sensor", sensor, sensors_called)):
         with _naming(option):
             if name is not None:

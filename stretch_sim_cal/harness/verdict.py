@@ -1,8 +1,4 @@
-"""The verdict: the results of a run beside the truth that only the simulator knows, with errors and tolerances.
-
-A calibration from clouds alone is in *the lidar's base_link*, in which the left lidar has exactly its described pose;
-floor and outline are brought into it before they are compared. One that has the lidars' extrinsics is in the physical
-base_link."""
+"""The verdict: the results of a run beside the truth that only the simulator knows, with errors and tolerances."""
 
 import json
 import math
@@ -43,9 +39,9 @@ class RunTruth:
     """True poses (4, 4) of the lidars by name in the physical base_link, where the description has them, and the true
     floor. A robot with one lidar has its right one where the left one is.
 
-    With `mounts_known` the calibration that is judged is one of the physical base_link. `robot` is the name or path of
-    the robot's profile, None for the Stretch; `lidar_geometry` what the simulated lidars see, as in a profile.
-    """
+    With `mounts_known` the calibration that is judged is in the physical base_link, else in the one in which the left
+    lidar has its described pose. `robot` is the name or path of the robot's profile, None for the Stretch;
+    `lidar_geometry` what the simulated lidars see, as in a profile."""
 
     base_from_lidar: Mapping[str, np.ndarray]
     nominal_base_from_lidar: Mapping[str, np.ndarray]
