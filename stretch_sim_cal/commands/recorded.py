@@ -58,14 +58,11 @@ def add_recording_arguments(parser: argparse.ArgumentParser, with_sensor: bool =
         help=f"largest time between the clouds of a pair (default: {MAX_TIME_DIFFERENCE} s)")  # fmt: skip
 
 
-def recorded_names(profile: RobotProfile) -> dict[str, str]:
-    return {name: profile.node_defaults[option.name] for name, option in NAMES.items()}
-
-
 def with_defaults(args: argparse.Namespace) -> RobotProfile:
     """Return the robot's profile, having filled in the arguments of `add_recording_arguments` that were not given."""
     profile = profile_called(args.robot)
-    for name, value in (recorded_names(profile) | {"max_time_difference": MAX_TIME_DIFFERENCE}).items():
+    defaults = {name: profile.node_defaults[option.name] for name, option in NAMES.items()}
+    for name, value in (defaults | {"max_time_difference": MAX_TIME_DIFFERENCE}).items():
         if getattr(args, name) is None:
             setattr(args, name, value)
     return profile

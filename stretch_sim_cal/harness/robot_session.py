@@ -139,17 +139,19 @@ class Session:
         """Move what is staged into the robot's place, with backups, close the session, and return the files. It can be
         cut off and called again. Raises `Refused` if another program has changed the robot's files since."""
         targets, wanted = self.targets, {target.name: _digest(target.staged) for target in self.targets}
-        for target in targets:
-            if _digest(target.place) not in (self.base[target.name], wanted[target.name]):
-                raise Refused(
-                    f"{target.place}: was changed by another program since this calibration began "
-                    f"({self.begun}); its present content would be lost. Start over (--discard), or move it "
-                    "away and accept again"
-                )
+
+        def is_known(target: Target) -> bool:
+            return _digest(target.place) in (self.base[target.name], wanted[target.name])
+
+        if others := [target for target in targets if not is_known(target)]:
+            raise Refused(
+                f"{others[0].place}: was changed by another program since this calibration began ({self.begun}); its "
+                "present content would be lost. Start over (--discard), or move it away and accept again"
+            )
         changed = [each for each in targets if wanted[each.name] not in (None, self.base[each.name])]
         for target in changed:
             with locked_file(target.place):
-                if _digest(target.place) not in (self.base[target.name], wanted[target.name]):
+                if not is_known(target):
                     raise Refused(f"{target.place}: has just been changed by another program; run this again")
                 if _digest(target.place) != wanted[target.name]:
                     keep_backup(target.place)
