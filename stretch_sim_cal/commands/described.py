@@ -17,8 +17,6 @@ from stretch_sim_cal.robot.profile import RobotProfile, stretch_profile
 from stretch_sim_cal.robot.stretch import nominal_description
 
 OWN_MODEL = "stretch4"
-MODEL_HELP = "robot description to compare with: a URDF or xacro file (default: the vendor's Stretch 4)"
-ROBOT_HELP = "the robot's profile (frames and description), a name in config/robots/ or a path (default: the Stretch's)"
 
 
 def add_model_arguments(parser: argparse.ArgumentParser, kinds: str = "a URDF, SDF or xacro file") -> None:
