@@ -30,12 +30,10 @@ COMMANDS = {
 }
 """Every sub-command with its help."""
 MODULES = {
-    "demo": "run", "sim": "run", "fk": "kinematics", "mobility": "kinematics", "lint": "conventions",
-    "normalize": "conventions", "history": "verify",
+    "demo": "run", "compare": "run", "sim": "run", "export": "check", "fk": "kinematics", "mobility": "kinematics",
+    "lint": "conventions", "normalize": "conventions", "history": "verify",
 }  # fmt: skip
 """The modules of `commands/`, imported when called, of sub-commands that have none of their own name."""
-
-
 WITHOUT_JSON = ("sim", "robot", "schema")
 
 

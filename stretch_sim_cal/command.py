@@ -57,8 +57,7 @@ def enumerated(words: Sequence[str]) -> str:
 
 
 def only_with(args: Any, names: Iterable[str], reader: str) -> None:
-    """Raise `InputError` for a given option, of those `names`, that only a command with `reader` reads; `args` are what
-    a `Parser` made of the command line."""
+    """Raise `InputError` for a given option, of those `names`, that only a command with `reader` reads."""
     for name in names:
         if name in args.given:
             raise InputError(f"--{name.replace('_', '-')} applies to {reader} only")

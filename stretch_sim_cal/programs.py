@@ -1,8 +1,5 @@
-"""The console scripts: each imports its own module, and Ctrl-C is not a traceback while that takes its second.
-
-`stretch_sim_cal.programs:NAME` is a function for every program NAME. A node is named with the function that runs in its
-context; its command line is in `ros/node_commands.py`, and is read before anything else is imported.
-"""
+"""The console scripts, `stretch_sim_cal.programs:NAME` for every program NAME: each imports its own module, and Ctrl-C
+is not a traceback while that takes its second."""
 
 import importlib
 import os
@@ -11,6 +8,7 @@ from functools import partial
 
 from stretch_sim_cal import command
 
+# By name: the module whose `main` is called, or, of a node, the function that runs in its context.
 PROGRAMS = {
     "stretch_sim_cal": "cli",
     "stretch_simulator": "ros.simulator_node:simulate",

@@ -1,8 +1,5 @@
-"""One case of a campaign: a room, a robot's lidars and a recording are simulated, calibrated and compared.
-
-A case is a pure function of campaign and index. As a program (`python -m stretch_sim_cal.campaign.case`) this runs the
-cases that it is told on its standard input, one after another, for a worker that has to survive what happens to it.
-"""
+"""One case of a campaign, a pure function of campaign and index: a room, a robot's lidars and a recording are
+simulated, calibrated and compared. As a program this runs the cases that its standard input names."""
 
 import ctypes
 import itertools
@@ -36,14 +33,16 @@ from stretch_sim_cal.calibration.pipeline import LidarFloor, alignment_of, drive
 from stretch_sim_cal.calibration.results import FloorResult, LidarPoses
 from stretch_sim_cal.calibration.surfaces import body_settings
 from stretch_sim_cal.calibration.wheel_odometry import DrivingSettings
-from stretch_sim_cal.campaign.nodes import goes_through_nodes, through_nodes
-from stretch_sim_cal.campaign.plan import TOOLS, Campaign
+from stretch_sim_cal.campaign.plan import METHODS, TOOLS, Campaign, contradicts
 from stretch_sim_cal.collection.settings import load_settings
 from stretch_sim_cal.errors import Refused
-from stretch_sim_cal.files import find_shared, scratch_folder, write_atomic
+from stretch_sim_cal.files import find_shared, read_yaml, scratch_folder, write_atomic, write_yaml
 from stretch_sim_cal.geometry.planes import floor_between, floor_error
 from stretch_sim_cal.geometry.transforms import SIDES, error, from_xyz_rpy, inverse, log
 from stretch_sim_cal.harness.fitted_body import RobotBody, fit_dataset
+from stretch_sim_cal.harness.processes import RunFiles, scenario_processes
+from stretch_sim_cal.harness.run import run_scenario
+from stretch_sim_cal.harness.scenario import scenario_from_mapping
 from stretch_sim_cal.harness.simulated_dataset import BodyDatasetRecorder
 from stretch_sim_cal.recording.dataset import read_dataset
 from stretch_sim_cal.robot.description import parse_urdf
@@ -61,6 +60,7 @@ from stretch_sim_cal.simulation.setup import BaseError, PayloadBox, PoseError, S
 from stretch_sim_cal.truth import nees
 
 DRAWN_PAIRS = 3
+GOLDEN_SHARE = 0.5 * (5.0**0.5 - 1.0)  # of a turn: steps that spread cases evenly over the indices
 POSES_BETWEEN = 40  # at which the body shape is held against the robot, besides those that it was fitted to
 TURN = np.radians(40.0)  # after a refusal, to the next standing place
 # Where the base drives to: on the spot by a full circle and back, then straight, within what rooms keep free.
@@ -123,8 +123,7 @@ class SimulatedCase:
 
     @cached_property
     def floor(self) -> FloorResult | None:
-        """The result of the campaign's floor method, on scans after those of the alignment; None if that was
-        refused."""
+        """The floor method's result, on scans after those of the alignment; None if that was refused."""
         aligned, name = self.aligned, self.campaign.methods["floor"]
         if aligned.refusals:
             return None
@@ -212,8 +211,7 @@ class SimulatedCase:
 
 
 def run_case(campaign: Campaign, index: int, folder: Path | None = None) -> dict[str, Any]:
-    """Simulate and calibrate case `index`, and return its record; with a `folder`, its files and clouds.png are
-    there."""
+    """Return the record of case `index`; with a `folder`, its files and clouds.png are there."""
     numbers = campaign.numbers(index)
     with_nodes = goes_through_nodes(campaign, index, numbers)
     return run_numbers(campaign, numbers, (campaign.seed, index), folder, with_nodes) | {"index": index}
@@ -306,7 +304,6 @@ def _judged_drive(case: SimulatedCase) -> dict[str, Any]:
 
 
 def _judged(stage: str, result: Any, off: np.ndarray, covariance: np.ndarray | None) -> dict[str, Any]:
-    """Return whether a result was accepted, its refusals, and the consistency of its error (N,)."""
     found = {"accepted": not result.refusals, "refusals": " | ".join(result.refusals)} | _consistency(off, covariance)
     return {f"{stage}.{key}": value for key, value in found.items()}
 
@@ -403,6 +400,64 @@ def draw(case: SimulatedCase, path: Path) -> None:
     before = {name: case.described[name].base_from_lidar for name in after}
     picture = clouds_before_and_after(placed(points, before), placed(points, after))
     write_atomic(path, lambda stream: stream.write(picture))
+
+
+def goes_through_nodes(campaign: Campaign, index: int, numbers: Mapping[str, float]) -> bool:
+    """Return whether a case also runs through the nodes; none in which the robot is pushed, as no scenario does."""
+    return (index * GOLDEN_SHARE) % 1.0 < campaign.nodes and not numbers["recording.moved_mm"]
+
+
+def through_nodes(
+    campaign: Campaign, numbers: Mapping[str, float], setup: SimulationSetup, results: Mapping[str, Any], folder: Path
+) -> dict[str, Any]:
+    """Run a case as a scenario in `folder`, in processes that speak ROS; return, by `nodes.` names, the distance in
+    standard deviations of the nodes' result from each of the `results` (None: not run), whether they agree, and why
+    not. Without a covariance only the acceptance is compared.
+
+    The nodes take other scans of the same recording, whichever come in time, so both results differ, but by no more
+    than two results with the same covariance may."""
+    files, path = RunFiles((folder / "nodes").resolve()), folder / "sensor.yaml"
+    sensor = read_yaml(find_shared("config", campaign.sensor, ".yaml"))
+    write_yaml(path, sensor | {"range_noise": sensor["range_noise"] * numbers["lidar.noise"]})
+    stages = {
+        stage: {"num_samples": int(numbers[f"recording.{stage}_frames"]), "method": campaign.methods[stage]}
+        for stage in filter(METHODS.__contains__, campaign.stages)
+    }  # fmt: skip
+    said = {"name": campaign.name, "stages": stages, "simulation": replace(setup, sensor=str(path)).to_mapping()}
+    verdict = run_scenario(
+        scenario_from_mapping(said, folder / "scenario.yaml"), files.folder,
+        processes=lambda *run: [each for each in scenario_processes(*run) if each.name != "capture"],
+    )  # fmt: skip
+    found: dict[str, Any] = {"nodes.message": ""}
+    if verdict.broken:
+        return found | {"nodes.agree": False, "nodes.message": "; ".join(verdict.reasons)}
+    written = CalibrationFile.load_or_empty(files.calibration)
+    there = {"alignment": written.right_to_left is not None, "floor": written.floor_plane is not None}
+    reasons = []
+    for stage, result in results.items():
+        accepted = result is not None and not result.refusals
+        if accepted != there[stage]:
+            said = verdict.refused or "nothing was written"
+            refused = "not run" if result is None else "; ".join(result.refusals)
+            reasons.append(f"{stage}: accepted by the nodes but not by the arrays: {refused}" if there[stage]
+                           else f"{stage}: accepted by the arrays but not by the nodes: {said}")  # fmt: skip
+        elif accepted and getattr(result, "covariance", None) is not None:
+            off, covariance = _off(stage, written, result)
+            squares = float(off @ np.linalg.solve(2.0 * covariance, off))
+            found[f"nodes.{stage}.sigmas"] = np.sqrt(squares)
+            if contradicts(squares, len(off)):
+                reasons.append(
+                    f"{stage}: the nodes' result is {np.sqrt(squares):.1f} standard deviations from the arrays'"
+                )
+    return found | {"nodes.agree": not reasons, "nodes.message": "; ".join(reasons)}
+
+
+def _off(stage: str, written: CalibrationFile, result: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Return by how much what was written differs from a result, (6 n,) or (3,), and the result's covariance of it."""
+    if stage == "floor":
+        return floor_between(result.plane, written.floor_plane), result.covariance
+    off = [log(written.to_left[name] @ inverse(pose)) for name, pose in result.to_first.items()]
+    return np.concatenate(off), result.covariance_to_first
 
 
 @lru_cache(maxsize=8)

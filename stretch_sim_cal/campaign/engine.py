@@ -1,15 +1,12 @@
-"""Runs the cases of a campaign on Dask, and keeps their results so that nothing is lost, whatever is killed.
-
-Results stream into a Parquet dataset (`cases/*.parquet`), written whole or not at all. Who starts the same campaign in
-the same folder again gets the cases that are missing, and no other. A case is computed in a process of its own behind
-each Dask worker: one that crashes, hangs or needs too much memory is a result of that kind, and the worker goes on.
-"""
+"""Runs the cases of a campaign on Dask, keeps their results so that nothing is lost, whatever is killed, and searches
+for the worst case."""
 
 import fcntl
 import itertools
 import json
 import logging
 import os
+import queue
 import re
 import select
 import subprocess
@@ -18,18 +15,20 @@ import tempfile
 import threading
 import time
 import uuid
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import dask
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from dask.distributed import Client, Future, LocalCluster, Security, as_completed
 
-from stretch_sim_cal.campaign.plan import INPUTS, OF_LIDARS, QUANTITIES, STAGES, Campaign
+from stretch_sim_cal.campaign.plan import INPUTS, OF_LIDARS, QUANTITIES, STAGES, Campaign, as_rare_as
 from stretch_sim_cal.command import one_line, warn
 from stretch_sim_cal.errors import InputError, RunFailure, StretchSimCalError
 from stretch_sim_cal.files import read_text, remove_abandoned, scratch_folder, write_atomic, write_text
@@ -57,6 +56,8 @@ GONE = "the scheduler was lost ({}); finished cases are kept: run the same comma
 KILLED = "the computation of cases was ended"
 MOST_TOLD = 4000  # characters of the last output of a crashed process
 CORES = len(os.sched_getaffinity(0))  # that this process may use
+START_SPREAD = 0.3  # of a search
+MARGIN = 0.005  # of a distribution, at both ends, of which a search tries nothing
 
 
 class CannotCompute(RunFailure):
@@ -64,7 +65,8 @@ class CannotCompute(RunFailure):
 
 
 class CaseProcess:
-    """The process that computes cases for one worker: started when it is needed, and again after one that killed it."""
+    """The process that computes cases for one worker: started when it is needed, and again after one that killed it,
+    hung or needed too much memory, which is a result of that kind."""
 
     def __init__(self):
         self._process: subprocess.Popen | None = None
@@ -74,8 +76,7 @@ class CaseProcess:
     def run(
         self, campaign: Campaign, index: int, point: Sequence[float] | None = None, seed: Sequence[int] | None = None
     ) -> dict[str, Any]:
-        """Return the record of case `index`, or of the `point` of the unit cube with its `seed`, under that number; its
-        `status` is done, crashed or timeout."""
+        """Return the record of case `index`, or, under that number, of the `point` of the unit cube with its `seed`."""
         if not self._killed and (self._process is None or self._process.poll() is not None):
             self._start()
         if self._killed:
@@ -166,7 +167,8 @@ def compute(campaign: Campaign, index: int, code: str | None = None) -> dict[str
 
 
 class Results:
-    """The folder of a campaign: its definition, and the records of its cases. One process at a time may write."""
+    """The folder of a campaign: its definition, and its cases' records, a Parquet dataset (`cases/*.parquet`) whose
+    files are written whole or not at all. One process at a time may write."""
 
     def __init__(self, folder: Path, campaign: Campaign, again: bool = False):
         """Open or make the folder; with `again`, failed cases count as missing. Raises `InputError` if it holds another
@@ -391,3 +393,89 @@ def _answered(client: Client, ask: Callable[[], Awaitable[Any]]) -> Any:
         return client.sync(ask, callback_timeout=ANSWERED_WITHIN)
     except TimeoutError as error:
         raise TimeoutError(f"no answer within {ANSWERED_WITHIN:g} s") from error
+
+
+def wrongness(record: dict[str, Any], freedom: Mapping[str, int]) -> float:
+    """Return the standard deviations of a single number that are as rare as the worst accepted stage; 0 without one.
+    `freedom` is how many numbers each stage estimates."""
+    sigmas = {stage: record.get(f"{stage}.sigmas") for stage in freedom if record.get(f"{stage}.accepted")}
+    rare = (as_rare_as(each**2, freedom[stage]) for stage, each in sigmas.items() if each is not None)
+    return max(map(float, rare), default=0.0)
+
+
+def search(
+    campaign: Campaign, evaluations: int, seed: int, tell: Callable[[dict[str, Any], float], None], workers: int = 1,
+    kept: Path | None = None,
+) -> dict[str, Any]:  # fmt: skip
+    """Return the record of the case in which an accepted result is most wrong, in units of its standard deviation, of
+    so many, with its `wrongness`, `point` and `seed`; `tell` takes each. Equal arguments give the same case. Cases are
+    kept in the file `kept`, a line each, and not computed twice.
+
+    An evolution strategy (CMA-ES: Hansen, "The CMA Evolution Strategy: A Tutorial", arXiv:1604.00772; package `cma`)
+    over the unit cube that the campaign's distributions are drawn from: it tries cases that the campaign may draw."""
+    import cma
+
+    varied = [position for position, name in enumerate(INPUTS) if name in campaign.varied]
+    worst: dict[str, Any] = {"wrongness": -1.0}
+    number, strategy = 0, None
+    key, writing = f"{campaign.key} {campaign.code}", threading.Lock()
+    known, every = _known(kept, key), [CaseProcess() for _ in range(workers)]
+    processes: queue.SimpleQueue[CaseProcess] = queue.SimpleQueue()
+    for each in every:
+        processes.put(each)
+
+    def tried(numbered: tuple[int, np.ndarray]) -> dict[str, Any]:
+        number, reduced = numbered
+        cube = np.full(len(INPUTS), 0.5)
+        cube[varied] = reduced
+        point, drawn = cube.tolist(), [campaign.seed, seed, number]
+        if (case := json.dumps([point, drawn])) in known:
+            return known[case]
+        process = processes.get()
+        try:
+            record = process.run(campaign, number, point, drawn) | {"point": point, "seed": drawn}
+        finally:
+            processes.put(process)
+        if kept is not None:
+            line = json.dumps({"campaign": key, "record": record}) + "\n"
+            with writing, kept.open("a", encoding="utf-8") as stream:
+                stream.write(line)
+        return record
+
+    with ThreadPoolExecutor(workers) as pool:
+        try:
+            while number < evaluations:
+                if strategy is None or strategy.stop():  # converged, or nothing is accepted there: start over
+                    options = {"bounds": [MARGIN, 1.0 - MARGIN], "seed": seed + 1 + number, "verbose": -9}
+                    strategy = cma.CMAEvolutionStrategy([0.5] * len(varied), START_SPREAD, options)
+                asked = strategy.ask()[: evaluations - number]
+                scores = []
+                for record in pool.map(tried, enumerate(asked, number)):
+                    scores.append(wrongness(record, campaign.freedom))
+                    tell(record, scores[-1])
+                    if scores[-1] > worst["wrongness"]:
+                        worst = record | {"wrongness": scores[-1]}
+                number += len(asked)
+                if len(asked) == strategy.popsize:
+                    strategy.tell(asked, [-score for score in scores])
+        except BaseException:
+            for process in every:  # the pool waits for the cases that are being computed
+                process.kill()
+            raise
+    return worst
+
+
+def _known(kept: Path | None, key: str) -> dict[str, dict[str, Any]]:
+    """Return the cases of a campaign in the file; a last line that a kill cut off is taken out of it."""
+    if kept is None or not kept.exists():
+        return {}
+    try:
+        text = kept.read_text(encoding="utf-8")
+        whole = text[: text.rfind("\n") + 1]
+        if whole != text:
+            write_text(kept, whole)
+        lines = [json.loads(line) for line in whole.splitlines()]
+        records = [line["record"] for line in lines if line["campaign"] == key]
+        return {json.dumps([record["point"], record["seed"]]): record for record in records}
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise InputError(f"{kept}: is damaged or not a search ({error!r}); move it away") from error

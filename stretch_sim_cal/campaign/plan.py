@@ -1,5 +1,4 @@
-"""What a campaign is: distributions over rooms, lidars, robots and recordings, and which numbers a case draws from
-them."""
+"""What a campaign is: distributions over rooms, lidars, robots and recordings, from which a case draws its inputs."""
 
 import hashlib
 import inspect

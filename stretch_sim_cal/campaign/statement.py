@@ -1,9 +1,5 @@
-"""What follows from a campaign's cases: shares with confidence bounds, quantiles, consistency, causes, worst cases.
-
-Shares are bounded by Clopper and Pearson (Biometrika 26, 1934), quantiles by order statistics, both for
-independent cases: a scrambled Sobol sequence covers the distributions more evenly than that, so that the
-bounds are on the safe side.
-"""
+"""What follows from a campaign's cases. Its bounds are for independent cases; a Sobol sequence covers the distributions
+more evenly, so they are on the safe side."""
 
 import bisect
 import json

@@ -28,8 +28,7 @@ MOST_COLUMNS, MOST_ROWS = 8, 6
 
 
 def run(args: argparse.Namespace, outcome: dict[str, Any]) -> int:
-    """Fit, write, report, also to `outcome`. Raises `InputError` for unusable input and `Refused` if the robot is not
-    enclosed."""
+    """Fit, write, report, also to `outcome`. Raises `Refused` if the robot is not enclosed."""
     if args.plot and args.plot.suffix.lower() != ".png":
         raise InputError(f"--plot {args.plot}: the picture is a .png")
     path = find_settings(args.settings)
@@ -91,8 +90,7 @@ def report(args, settings: Path, out: Path, dataset: Dataset, fitted: FittedBody
 
 
 def picture(model: BodyShapeModel, evidence: Sequence[PoseEvidence], seen: BodyEvidence | None = None) -> bytes:
-    """Return a PNG with a panel for each arm extension (column) and wrist yaw (row): enclosed outlines, returns,
-    shape."""
+    """Return a PNG with a panel for each arm extension (column) and wrist yaw (row)."""
     from stretch_sim_cal.harness.report import outlines  # takes half a second
 
     at = [tuple(e.commanded.get(axis, 0.0) for axis in [*model.axes, "", ""][:2]) for e in evidence]

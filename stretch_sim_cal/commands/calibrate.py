@@ -1,8 +1,5 @@
-"""`stretch-sim-cal calibrate RECORDING --out FILE`: alignment and floor from a rosbag2 recording, no ROS needed.
-
-With `--mounts`: the lidars' extrinsics in base_link, from recorded arm poses. With `--drive`: all of it, and where the
-lidars are against the wheels, from a recording of a robot that drove with stops on the way.
-"""
+"""`stretch-sim-cal calibrate RECORDING --out FILE`: alignment and floor from a rosbag2 recording, no ROS needed; with
+`--mounts` the lidar extrinsics from arm poses, with `--drive` all, and the lidars to the wheels, from a drive."""
 
 import argparse
 import contextlib
@@ -20,6 +17,8 @@ from stretch_sim_cal.calibration import methods
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile, default_robot_id
 from stretch_sim_cal.calibration.checks import check_lidars
 from stretch_sim_cal.calibration.mounts.file import left_pose
+from stretch_sim_cal.calibration.mounts.residuals import REACH
+from stretch_sim_cal.calibration.mounts.robot import MountedRobot, mount_settings, solve_dataset, solve_samples
 from stretch_sim_cal.calibration.pipeline import Clouds, alignment_of, placed, together
 from stretch_sim_cal.calibration.summaries import plain
 from stretch_sim_cal.collection import stages as shared
@@ -30,12 +29,15 @@ from stretch_sim_cal.commands.described import source_of
 from stretch_sim_cal.commands.recorded import Source
 from stretch_sim_cal.errors import InputError, Refused
 from stretch_sim_cal.geometry.transforms import inverse
+from stretch_sim_cal.harness.pages import Section, rendered
+from stretch_sim_cal.recording.dataset import read_dataset
 from stretch_sim_cal.recording.rosbag import Recording, is_recording
-from stretch_sim_cal.recording.stations import seen_poses, still_poses
+from stretch_sim_cal.recording.stations import NONE_MOVING, recorded_stations, seen_poses, still_poses
 from stretch_sim_cal.recording.topics import RecordedSets, recorded_description, recorded_joints, sensor_lines
 from stretch_sim_cal.robot.description import load_model
 from stretch_sim_cal.ros.node_commands import ALIGN, FLOOR, IN_3D, MOUNT_OPTIONS, VIEW_OPTIONS
 from stretch_sim_cal.ros.options import add_group
+from stretch_sim_cal.ros.watchdog import progressing
 from stretch_sim_cal.sensor.sensor import by_lidar, sensors_called
 from stretch_sim_cal.view import opened
 
@@ -185,9 +187,6 @@ def _samples(args: argparse.Namespace, stage: str) -> int:
 
 def _calibrate_drive(source: Source, file: CalibrationFile, view: Any) -> int:
     """Calibrate the lidars of a robot that drove against each other, the floor and the wheels; return the exit code."""
-    from stretch_sim_cal.recording.stations import NONE_MOVING, recorded_stations
-    from stretch_sim_cal.ros.watchdog import progressing
-
     args, profile = source.args, source.profile
     stations = recorded_stations(
         source.recording, args.odometry_topic or profile.driven_base.odometry, source.topics, source.frames,
@@ -229,11 +228,9 @@ def _answer(args: argparse.Namespace, found: Outcome) -> int:
 def _report(source: Source, file: CalibrationFile, clouds: Iterable[Clouds], view: Any, found: Outcome) -> None:
     """Draw the lidars' clouds before and after, and the floor, as a page and in `view`. Of a refused result the page
     has the reasons, and the clouds where it has them."""
-    from stretch_sim_cal.harness.clouds_3d import CapturedClouds
-    from stretch_sim_cal.harness.pages import Section, rendered
+    from stretch_sim_cal.harness.clouds_3d import CapturedClouds, show_calibrated, show_described
     from stretch_sim_cal.harness.report import clouds as all_clouds
     from stretch_sim_cal.harness.report import drawn, floor_picture, refused_clouds, write_page
-    from stretch_sim_cal.harness.run_view import show_calibrated, show_described
 
     every, described = list(clouds), source.described
     returns = {name: np.concatenate([each[name] for each in every]) for name in described}
@@ -262,9 +259,6 @@ def _report(source: Source, file: CalibrationFile, clouds: Iterable[Clouds], vie
 
 def calibrate_mounts(args: argparse.Namespace) -> int:
     """Find the mounts, write them if the data supports them, and return 0, or 1 if they were refused."""
-    from stretch_sim_cal.calibration.mounts.robot import MountedRobot, mount_settings, solve_dataset, solve_samples
-    from stretch_sim_cal.recording.dataset import read_dataset
-
     path = args.recording[0]
     in_recording = is_recording(path)
     if in_recording:
@@ -301,8 +295,6 @@ def calibrate_mounts(args: argparse.Namespace) -> int:
 
 
 def _recorded_samples(recording: Recording, args: argparse.Namespace, settings: Any, robot: Any) -> list[Any]:
-    from stretch_sim_cal.calibration.mounts.residuals import REACH
-
     periods = [each.period for each in by_lidar(settings.sensor, len(robot.nominal)) if each is not None]
     poses = still_poses(recording, robot.model, robot.profile)
     named = recorded.topics_and_frames(args, robot.profile)

@@ -7,9 +7,12 @@ import sys
 from collections import Counter
 from pathlib import Path
 
+from tqdm import tqdm
+
 from stretch_sim_cal.command import add_ci_arguments, only_with, show, sigterm_interrupts
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.files import write_text
+from stretch_sim_cal.harness.pages import text_lines
 
 EXAMPLE = (
     "stretch-sim-cal campaign smoke --cases 20\n"
@@ -74,8 +77,6 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _whole(args: argparse.Namespace, campaign, folder: Path) -> int:
-    from tqdm import tqdm
-
     from stretch_sim_cal.campaign import engine
     from stretch_sim_cal.campaign.statement import sentences, write_statement
     from stretch_sim_cal.harness.ci import Outputs, campaign_cases
@@ -129,12 +130,10 @@ def _lines(record: dict) -> list[str]:
 
 def _search(args: argparse.Namespace, campaign, folder: Path) -> int:
     import numpy as np
-    from tqdm import tqdm
 
     from stretch_sim_cal.campaign.case import run_numbers
-    from stretch_sim_cal.campaign.engine import CORES
+    from stretch_sim_cal.campaign.engine import CORES, search
     from stretch_sim_cal.campaign.plan import WRONG
-    from stretch_sim_cal.campaign.search import search
 
     if not campaign.varied:
         raise InputError(f"{args.campaign}: inputs: all are fixed, so there is nothing to search")
@@ -163,7 +162,6 @@ def _compare(args: argparse.Namespace) -> int:
     from stretch_sim_cal.campaign.engine import DEFINITION, read_definition, read_table
     from stretch_sim_cal.campaign.plan import Campaign
     from stretch_sim_cal.campaign.statement import compare
-    from stretch_sim_cal.harness.pages import text_lines
 
     if len(args.folders) != 2:
         raise InputError(f"compare: {len(args.folders)} folders were given; give the folders of two campaigns")

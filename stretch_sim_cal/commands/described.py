@@ -17,8 +17,6 @@ from stretch_sim_cal.robot.profile import RobotProfile, stretch_profile
 from stretch_sim_cal.robot.stretch import nominal_description
 
 OWN_MODEL = "stretch4"
-MODEL_HELP = "robot description to compare with: a URDF or xacro file (default: the vendor's Stretch 4)"
-ROBOT_HELP = "the robot's profile (frames and description), a name in config/robots/ or a path (default: the Stretch's)"
 
 
 def add_model_arguments(parser: argparse.ArgumentParser, kinds: str = "a URDF, SDF or xacro file") -> None:
@@ -65,7 +63,7 @@ def is_own(model: str | Path | None) -> bool:
 
 def source_of(model: str | Path | None) -> str | Path:
     """Return a file as it is, or the text of the vendor's description if that is meant (`is_own`)."""
-    return nominal_description() if model is None or is_own(model) else model
+    return nominal_description() if is_own(model) else model
 
 
 def urdf_text(model: str | Path | None, folders: Mapping[str, str] | None = None) -> str:

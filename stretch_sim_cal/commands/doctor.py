@@ -38,8 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print what is installed. The exit code is 1 if simulator or nodes cannot run, or with `--live` the robot is not
-    ready."""
+    """Print what is installed; return 1 if simulator or nodes cannot run, or with `--live` the robot is not ready."""
     if args.recording is None:
         only_with(args, ["left_topic", "right_topic"], "a recording")
     if not args.live:

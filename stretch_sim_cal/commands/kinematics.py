@@ -1,5 +1,4 @@
-"""`stretch-sim-cal fk MODEL`: the pose of a frame of a robot at given joint positions; `mobility MODEL`: the degrees of
-freedom of a robot or mechanism."""
+"""`stretch-sim-cal fk MODEL`: the pose of a frame of a robot; `mobility MODEL`: its degrees of freedom."""
 
 import argparse
 import math

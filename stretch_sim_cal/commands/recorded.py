@@ -1,5 +1,4 @@
-"""A recording as the source of clouds, frames and description: the arguments of the commands that read one, and what
-they open."""
+"""A recording as the source of clouds, frames and description, and the arguments of commands that read one."""
 
 import argparse
 import sys
@@ -24,6 +23,7 @@ from stretch_sim_cal.recording.frame_tree import FrameTree
 from stretch_sim_cal.recording.rosbag import Recording
 from stretch_sim_cal.robot.profile import RobotProfile, profile_called, stretch_profile
 from stretch_sim_cal.ros.node_commands import CLOUD_OPTIONS, FOOTPRINT_OPTION, LIDAR_OPTIONS
+from stretch_sim_cal.ros.watchdog import progressing
 from stretch_sim_cal.sensor.recognition import SCANS, recognised
 from stretch_sim_cal.sensor.sensor import Sensor, Sensors, by_lidar, for_each, of_two, sensors_called
 from stretch_sim_cal.sensor.signature import Signature, known_sensors
@@ -58,14 +58,11 @@ def add_recording_arguments(parser: argparse.ArgumentParser, with_sensor: bool =
         help=f"largest time between the clouds of a pair (default: {MAX_TIME_DIFFERENCE} s)")  # fmt: skip
 
 
-def recorded_names(profile: RobotProfile) -> dict[str, str]:
-    return {name: profile.node_defaults[option.name] for name, option in NAMES.items()}
-
-
 def with_defaults(args: argparse.Namespace) -> RobotProfile:
     """Return the robot's profile, having filled in the arguments of `add_recording_arguments` that were not given."""
     profile = profile_called(args.robot)
-    for name, value in (recorded_names(profile) | {"max_time_difference": MAX_TIME_DIFFERENCE}).items():
+    defaults = {name: profile.node_defaults[option.name] for name, option in NAMES.items()}
+    for name, value in (defaults | {"max_time_difference": MAX_TIME_DIFFERENCE}).items():
         if getattr(args, name) is None:
             setattr(args, name, value)
     return profile
@@ -128,7 +125,6 @@ class Source:
     def clouds(self, limit: int, label: str) -> Iterator[dict[str, np.ndarray]]:
         """Yield up to `limit` clouds (N, 5 or 3) by lidar, with a progress bar: of one or two lidars as `sets`, of more
         the first of each."""
-        from stretch_sim_cal.ros.watchdog import progressing
 
         if not self.profile.further:
             yield from self.sets(limit, label)
@@ -141,7 +137,6 @@ class Source:
     ) -> Iterator[dict[str, np.ndarray]]:
         """Yield up to `limit` clouds of one time of the left lidar and, if there is one, the right one, with a progress
         bar, and print the counts; `read` makes a cloud of a message."""
-        from stretch_sim_cal.ros.watchdog import progressing
 
         named = ({side: each[side] for side in SIDES if side in each} for each in (self.topics, self.frames))
         sets = bag.RecordedSets(self.recording, *named, self.args.max_time_difference, limit, warn, read)

@@ -64,8 +64,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def init_profile(args: argparse.Namespace) -> int:
-    """Write the profile, print findings and open questions. The exit code is 1 if the user has to complete it
-    first."""
+    """Write the profile, print findings and open questions; return 1 if the user has to complete it first."""
     packages, arguments = package_folders(args.package), assignments(args.arg, "--arg")
     given = read_description(args.description, arguments, packages)
     check_packages(args.package, given.packages)
@@ -154,7 +153,6 @@ def _plan(name: str, profile: RobotProfile, model: RobotModel, collision: SelfCo
 
 
 def _share(plan: Plan) -> float:
-    """Return the share of a plan's poses that can be reached."""
     return len(plan.visits) / (len(plan.visits) + len(plan.skipped))
 
 

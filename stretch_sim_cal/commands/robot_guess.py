@@ -49,8 +49,7 @@ class Choice:
 
 @dataclass
 class Guess:
-    """A profile's content as far as a description determines it, with open questions, and `choices` of its poses, best
-    first."""
+    """A profile's content, with open questions, and `choices` of its poses, best first."""
 
     data: dict = field(default_factory=dict)
     choices: list[Choice] = field(default_factory=list)
@@ -260,7 +259,6 @@ def _joints(model, surfaces: Mapping[str, Surface], wheels: Sequence, guess: Gue
 
 
 def _named(joint, data: dict) -> str:
-    """Return the name under which a profile's joints have a joint of the description."""
     return next(name for name, entry in data.items() if joint.name in (entry["command"], *entry.get("parts", ())))
 
 

@@ -1,26 +1,27 @@
-"""`stretch-sim-cal run`, `demo` and `sim`: scenarios to verdicts, one of them as the demo, and the simulator alone."""
+"""`stretch-sim-cal run`, `demo`, `compare` and `sim`: scenarios to verdicts, one of them as the demo, the results of
+two revisions side by side, and the simulator alone."""
 
 import argparse
 import contextlib
 import json
 import math
 import os
-import shutil
 import sys
-import time
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
-from stretch_sim_cal.command import add_ci_arguments, show
+from stretch_sim_cal.command import add_ci_arguments, one_line, show, table_lines
 from stretch_sim_cal.errors import InputError
+from stretch_sim_cal.files import read_text, write_text
+from stretch_sim_cal.harness.ci import Outputs, markdown_table, run_case
 from stretch_sim_cal.ros.node_commands import IN_3D, SIMULATOR, VIEW_OPTIONS
 from stretch_sim_cal.ros.node_main import run_node
 from stretch_sim_cal.ros.options import add_group, add_to_parser
 from stretch_sim_cal.simulation.gazebo.installation import LIDARS
 
 DEMO = "furnished_room"
-RESULTS = ("accepted", "wrote", "refused:", "error:")
-"""The first words of the line in which a process prints its result."""
+COMPARED = ("scenario", "quantity", "old", "new", "change", "allowed", "")
 
 
 def _add_scenarios(parser: argparse.ArgumentParser) -> None:
@@ -57,7 +58,6 @@ def _add_run_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _run(args: argparse.Namespace) -> int:
     """Run every scenario; the exit code is 0 if all met their expectation, else the worst one's."""
-    from stretch_sim_cal.harness.ci import Outputs, run_case
     from stretch_sim_cal.harness.scenario import load_scenario, with_changes
 
     if args.lidar and args.simulator != "gazebo":
@@ -93,11 +93,10 @@ def _run(args: argparse.Namespace) -> int:
 
 def run_one(scenario, folder: Path, args: argparse.Namespace):
     """Run one scenario, write `result.json` and `report.html`, print the verdict, and return it."""
-    from stretch_sim_cal.files import write_text
-    from stretch_sim_cal.harness.processes import RunFiles
+    from stretch_sim_cal.harness.clouds_3d import RunView
+    from stretch_sim_cal.harness.processes import Progress, RunFiles
     from stretch_sim_cal.harness.report import write_report
     from stretch_sim_cal.harness.run import run_scenario
-    from stretch_sim_cal.harness.run_view import RunView
     from stretch_sim_cal.view import opened
 
     stream = sys.stderr if args.json else sys.stdout
@@ -144,61 +143,9 @@ def spread_lines(verdicts) -> list[str]:
 
 
 def summary(verdict) -> str:
-    """Return the outcome of a run in one line."""
     outcome = "PASS" if verdict.passed else "FAIL"
     how = f"refused as expected: {verdict.refused}" if verdict.passed and verdict.refused else ""
     return f"{outcome}: {verdict.scenario.name} in {verdict.seconds['total']:.0f} s {how}".rstrip()
-
-
-class Progress:
-    """Shows the progress of a run: a line for every process with its time and result, its warnings and errors below it.
-
-    A repeated warning is left out. On a terminal the present process shows its last output; with `verbose` all output
-    is shown. Of the calibration file only the name is shown, other paths are relative to the run's folder."""
-
-    def __init__(self, files, verbose: bool, stream):
-        self._folders = f"{files.calibration.parent}/", f"{files.folder}/"
-        self._verbose, self._stream, self._begun = verbose, stream, time.monotonic()
-        self._output: dict[str, list[str]] = {}
-        self._warned: set[str] = set()
-
-    def __call__(self, process, line: str | None) -> None:
-        """Take a line of output of a process; None when it is ready or has ended."""
-        lines = self._output.setdefault(process.name, [])
-        if line is not None:
-            line = _plain(line)
-            for folder in self._folders:
-                line = line.replace(folder, "")
-            lines.append(line)
-        if self._verbose:
-            if line is not None:
-                print(f"  [{process.name}] {line}", file=self._stream, flush=True)
-        elif line is None:
-            self._show_result(process, lines)
-        elif self._stream.isatty() and lines[-1]:
-            width = shutil.get_terminal_size().columns - 1
-            shown = f"  {process.name:<10} ... {lines[-1].strip()}"[:width]
-            print(f"\r{shown}\x1b[K", end="", file=self._stream, flush=True)
-
-    def _show_result(self, process, lines: list[str]) -> None:
-        results = [line for line in lines if line.startswith(RESULTS)] or [line for line in lines if line]
-        if process.ready_line is not None:
-            results = [line for line in lines if process.ready_line in line]
-        seconds, self._begun = time.monotonic() - self._begun, time.monotonic()
-        clear, result = "\r\x1b[K" if self._stream.isatty() else "", "".join(results[-1:])
-        print(f"{clear}  {process.name:<10} {seconds:5.1f} s  {result}".rstrip(), file=self._stream)
-        for line in lines:
-            if line.startswith(("warning:", "error:", "refused:")) and line not in (result, *self._warned):
-                self._warned.add(line)
-                print(f"             {line}", file=self._stream)
-        self._stream.flush()
-
-
-def _plain(line: str) -> str:
-    """Return a line without the marks of ROS's log: warnings and errors begin as those of commands do."""
-    mark, _, text = line.partition(" ")
-    words = {"[INFO]": "", "[WARN]": "warning: ", "[ERROR]": "error: ", "[FATAL]": "error: "}
-    return words[mark] + text if mark in words else line
 
 
 def _simulate(args: argparse.Namespace) -> int:
@@ -216,9 +163,121 @@ def _simulate(args: argparse.Namespace) -> int:
         return run_node(SIMULATOR, simulate, arguments)
 
 
+def _add_compare(parser: argparse.ArgumentParser) -> None:
+    for name in ("old", "new"):
+        parser.add_argument(
+            name, type=Path, metavar=name.upper(),
+            help="a result.json, a run's folder, a folder of several runs (out/), or the --json output of run",
+        )  # fmt: skip
+    parser.add_argument("--worse", type=float, metavar="SHARE",
+        help="also fail if an error grew by more than this share of its tolerance (0.2: a fifth)")  # fmt: skip
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--json", action="store_true", help="print the comparison as JSON")
+    form.add_argument("--markdown", action="store_true", help="print the table in Markdown")
+
+
+def _compare(args: argparse.Namespace) -> int:
+    """Print what changed; return 1 if something that passed fails now, or is worse than `--worse` allows."""
+    if args.worse is not None and not 0 <= args.worse < math.inf:
+        raise InputError(f"--worse {args.worse}: expected a share of 0 or more")
+    old, new = _results(args.old), _results(args.new)
+    common = [name for name in old if name in new]
+    if not common:
+        raise InputError(f"{args.old} and {args.new} have no scenario in common: {', '.join(old)}; {', '.join(new)}")
+    rows = [row for name in common for row in _rows(name, old[name], new[name], args.worse)]
+    only = {"old": [name for name in old if name not in new], "new": [name for name in new if name not in old]}
+    failed, cells = [row for row in rows if row["verdict"] in ("FAIL", "worse")], [_cells(row) for row in rows]
+    lines = [markdown_table(COMPARED, cells)] if args.markdown else table_lines([COMPARED, *cells])
+    lines += [f"only in {which}: {', '.join(names)}" for which, names in only.items() if names]
+    lines.append(f"{'FAIL' if failed else 'PASS'}: {len(failed)} of {len(rows)} are worse than allowed")
+    show(args, {"rows": rows, "only_in": only, "passed": not failed}, lines)
+    return 1 if failed else 0
+
+
+def _results(path: Path) -> dict[str, dict[str, Any]]:
+    if path.is_dir():
+        files = [path / "result.json"] if (path / "result.json").is_file() else sorted(path.glob("*/result.json"))
+        if not files:
+            raise InputError(f"{path}: has no result.json, nor does a folder in it; 'stretch-sim-cal run' writes them")
+        several = files[0].parent != path
+        return {(file.parent.name if several else each["scenario"]): each for file in files for each in _read(file)}
+    found = _read(path)
+    names = [each["scenario"] for each in found]
+    return {
+        name if names.count(name) == 1 else f"{name}_{1 + names[:number].count(name)}": found[number]
+        for number, name in enumerate(names)
+    }
+
+
+def _read(path: Path) -> list[dict[str, Any]]:
+    try:
+        found = json.loads(read_text(path))
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{path}: is not JSON: {error}") from error
+    found = found if isinstance(found, list) else [found]
+    for each in found:
+        if not (isinstance(each, dict) and isinstance(each.get("scenario"), str) and "passed" in each):
+            raise InputError(f"{path}: is not a result of 'stretch-sim-cal run'")
+        if not (isinstance(each.get("quantities"), list) and all(map(_is_quantity, each["quantities"]))):
+            raise InputError(f"{path}: has no usable 'quantities' (written before version 1.0?); run it again")
+    if not found:
+        raise InputError(f"{path}: has no result")
+    return found
+
+
+def _is_quantity(each: Any) -> bool:
+    kinds = {"key": str, "tolerance": int | float, "passed": bool, "error": int | float | None}
+    return isinstance(each, dict) and all(
+        isinstance(each.get(name), kind) and (kind is bool or not isinstance(each.get(name), bool))
+        for name, kind in kinds.items()
+    )
+
+
+def _rows(name: str, old: dict[str, Any], new: dict[str, Any], worse: float | None) -> list[dict[str, Any]]:
+    """Return a row for the verdict of a scenario, and one for each quantity that either of its results has."""
+    reason = one_line("; ".join(map(str, new.get("reasons") or ()))) if not new["passed"] else ""
+    rows = [{
+        "scenario": name, "quantity": "verdict", "unit": "", "tolerance": None, "old": None, "new": None,
+        "old_passed": bool(old["passed"]), "new_passed": bool(new["passed"]), "reason": reason,
+        "verdict": _verdict(bool(old["passed"]), bool(new["passed"])),
+    }]  # fmt: skip
+    if any(result["passed"] and result.get("refused") for result in (old, new)):  # no numbers were to be found
+        return rows
+    before, after = ({each["key"]: each for each in result["quantities"]} for result in (old, new))
+    for key in dict.fromkeys([*before, *after]):
+        first, second = both = before.get(key), after.get(key)
+        one = second or first or {}
+        errors, passed, bounds = ([each and each[of] for each in both] for of in ("error", "passed", "tolerance"))
+        verdict = _verdict(*passed) if None not in both else "only in new" if first is None else "only in old"
+        if verdict == "" and worse is not None and errors[1] - errors[0] > worse * min(bounds):
+            verdict = "worse"
+        rows.append({
+            "scenario": name, "quantity": key, "unit": str(one.get("unit", "")), "tolerance": bounds,
+            "old": errors[0], "new": errors[1], "old_passed": passed[0], "new_passed": passed[1], "reason": "",
+            "verdict": verdict,
+        })  # fmt: skip
+    return rows
+
+
+def _verdict(old: bool | None, new: bool | None) -> str:
+    return "FAIL" if old and not new else "passes now" if new and not old else "" if new else "fails as before"
+
+
+def _cells(row: dict[str, Any]) -> tuple[str, ...]:
+    unit = f" {row['unit']}".rstrip()
+    if row["quantity"] == "verdict":
+        old, new = ("PASS" if row[which] else "FAIL" for which in ("old_passed", "new_passed"))
+        return row["scenario"], row["quantity"], old, new, "", "", f"{row['verdict']} {row['reason']}".strip()
+    old, new = ("-" if row[which] is None else f"{row[which]:.4g}{unit}" for which in ("old", "new"))
+    allowed = " to ".join(dict.fromkeys(f"{bound:g}" for bound in row["tolerance"] if bound is not None)) + unit
+    change = "" if "-" in (old, new) else f"{row['new'] - row['old']:+.3g}{unit}"
+    return row["scenario"], row["quantity"], old, new, change, allowed, row["verdict"]
+
+
 COMMANDS = {
     "run": ("stretch-sim-cal run furnished_room long_corridor", _add_scenarios, _run),
     "demo": ("stretch-sim-cal demo --seed 7 --mount-errors 20 2", _add_run_arguments, _run),
+    "compare": ("stretch-sim-cal compare out.main out --markdown", _add_compare, _compare),
     "sim": (
         "stretch-sim-cal sim --world furnished_room --real-time-factor 1 --record my_bag --duration 20",
         lambda parser: add_to_parser(parser, SIMULATOR.options), _simulate,

@@ -1,5 +1,4 @@
-"""`stretch-sim-cal schema KIND`: the JSON schema of a kind of YAML file, by which editors complete and check it. All
-are in config/schema/."""
+"""`stretch-sim-cal schema KIND`: the JSON schema, also in config/schema/, by which editors check a YAML file."""
 
 import argparse
 import json
@@ -28,7 +27,6 @@ def run(args: argparse.Namespace) -> int:
 
 
 def text_of(kind: str) -> str:
-    """Return one of `SCHEMAS` as the text of its file."""
     return json.dumps(SCHEMAS[kind](), indent=1) + "\n"
 
 
@@ -113,7 +111,6 @@ def _scenario() -> Schema:
     from stretch_sim_cal.calibration.body import FIT_METHODS
     from stretch_sim_cal.conventions.spawned import ROBOT_KEYS
     from stretch_sim_cal.harness import scenario
-    from stretch_sim_cal.harness.tolerances import known_of
     from stretch_sim_cal.ros.node_commands import NODE_COMMANDS
     from stretch_sim_cal.sensor.sensor import Driver
     from stretch_sim_cal.simulation.setup import FLOOR, SimulationSetup
@@ -139,7 +136,10 @@ def _scenario() -> Schema:
         stage: of_keys({key: option(stage, key) for key in options})
         for stage, options in scenario.STAGE_OPTIONS.items()
     }
-    tolerances = {stage: of_keys(dict.fromkeys(sorted(known_of(stage)), above_zero)) for stage in stages}
+    tolerances = {
+        stage: of_keys(dict.fromkeys(sorted(each.name for each in bounds), above_zero))
+        for stage, bounds in scenario.TOLERANCES.items()
+    }
     known = {
         "name": Any,
         "description": Any,

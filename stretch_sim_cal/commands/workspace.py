@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 from scipy.spatial.transform import Rotation
+from tqdm import tqdm
 
 from stretch_sim_cal.command import only_with, show
 from stretch_sim_cal.commands.described import add_model_arguments, load, numbers
@@ -54,8 +55,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from tqdm import tqdm
-
     if args.points and args.points.suffix not in (".csv", ".npz"):
         raise InputError(f"{args.points}: points are written as .csv or .npz")
     if args.plot and args.plot.suffix.lower() not in FORMATS:
@@ -102,8 +101,6 @@ def run(args: argparse.Namespace) -> int:
 
 def _orientations(model, point, held, collision, args: argparse.Namespace) -> int:
     """Print the orientations that are possible at a point. The exit code is 1 if it is out of reach."""
-    from tqdm import tqdm
-
     samples = args.samples or STARTS
     with tqdm(desc="sampling", total=samples, unit="starts", delay=2, leave=False, file=sys.stderr) as bar:
         found = orientations(model, args.frame, point, args.relative_to, held, samples, collision, args.seed,

@@ -36,8 +36,7 @@ class Row(NamedTuple):
 
 @dataclass
 class Case:
-    """One test case: a scenario's run, or a condition of a campaign. It fails with `reasons`; `broken`: by an error of
-    the run."""
+    """One test case: a run, or a condition of a campaign. It fails with `reasons`, `broken` by an error of the run."""
 
     suite: str
     name: str
@@ -54,7 +53,6 @@ class Case:
 
 
 def run_case(verdict: Any, name: str) -> Case:
-    """Return the case of a scenario's `Verdict`, called `name`."""
     rows, note = [], f"refused as expected: {verdict.refused}" if verdict.passed and verdict.refused else ""
     for stage, judged in verdict.stages.items() if not note else ():
         for each in judged.quantities:

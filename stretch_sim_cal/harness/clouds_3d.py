@@ -1,9 +1,5 @@
-"""The clouds that a run keeps for its pictures, and those as a part of a page that a user can
-turn: WebGL, without a network.
-
-A page holds the points of each lidar in its own frame, as 16-bit numbers, and the lidar's poses before and after.
-`clouds_3d.js` draws them.
-"""
+"""A run in 3D: the clouds that it keeps for its pictures, as a part of a page that a user can turn, and its files in
+the view (`view.py`) as they are written."""
 
 import base64
 import itertools
@@ -15,17 +11,25 @@ from pathlib import Path
 import numpy as np
 from markupsafe import Markup
 
+from stretch_sim_cal.calibration.body.model import load_body_shape_model
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile
-from stretch_sim_cal.calibration.mounts.file import left_pose
-from stretch_sim_cal.calibration.observations import Observations
+from stretch_sim_cal.calibration.checks import changes
+from stretch_sim_cal.calibration.mounts.file import left_pose, stored_mounts
+from stretch_sim_cal.calibration.observations import Observations, load_beside
+from stretch_sim_cal.calibration.room import VERDICTS
+from stretch_sim_cal.calibration.zones import Zones
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.points import rank_in_cell, voxel_keys
-from stretch_sim_cal.geometry.transforms import apply
+from stretch_sim_cal.geometry.transforms import apply, inverse
 from stretch_sim_cal.harness.pages import rendered
-from stretch_sim_cal.harness.processes import RunFiles
+from stretch_sim_cal.harness.processes import Echo, RunFiles
 from stretch_sim_cal.harness.verdict import load_truth
-from stretch_sim_cal.recording.dataset import CLOUD_POSE, cloud_name
-from stretch_sim_cal.view import LIDARS
+from stretch_sim_cal.recording.dataset import CLOUD_POSE, cloud_name, read_dataset
+from stretch_sim_cal.robot.description import load_model
+from stretch_sim_cal.robot.kinematics import link_transforms
+from stretch_sim_cal.robot.profile import profile_called
+from stretch_sim_cal.robot.surfaces import robot_surfaces
+from stretch_sim_cal.view import LIDARS, View
 
 MOST_POINTS = 50_000  # of all clouds
 CELL = 0.1  # m
@@ -34,7 +38,7 @@ STEPS = 32767  # from 0 to the farthest coordinate
 OPEN = 1.8  # m: without the ceiling one looks into the room
 COLOURS = tuple(f"#{bytes(colour).hex()}" for colour in LIDARS)
 BOUND = 0.98  # of the points lie within the first view: a return through a window lies far out
-
+OUTLINE_CORNERS = 180
 
 ByLidar = Mapping[str, np.ndarray]
 """Points (N, 3) or poses (4, 4) by the lidars' names, the left one first."""
@@ -93,9 +97,9 @@ def placed(points: ByLidar, poses: ByLidar) -> dict[str, np.ndarray]:
 
 
 def turnable(clouds: ByLidar, before: ByLidar, after: ByLidar, spot: np.ndarray | None) -> str:
-    """Return HTML: the clouds (N, 3) by lidar, each in its lidar's frame, with base_link_from_lidar (4, 4) before and
-    after (a lidar without the latter is left out), and the place `spot` (3,) in base_link that shows the difference
-    best, if any. Raises `InputError` if there are no points."""
+    """Return HTML that `clouds_3d.js` draws by WebGL, without a network: the clouds (N, 3) by lidar, each in its frame
+    as 16-bit numbers, with base_link_from_lidar (4, 4) before and after (a lidar without the latter is left out), and
+    the place `spot` (3,) in base_link that shows the difference best. Raises `InputError` without points."""
     in_base = placed(clouds, after)
     colours = dict(zip(after, itertools.cycle(COLOURS)))
     every = np.concatenate(list(in_base.values()))
@@ -137,3 +141,99 @@ def _chosen(points: np.ndarray, spot: np.ndarray | None, count: int) -> np.ndarr
         near = np.flatnonzero((away[:, :2].max(axis=1) < SPOT[0]) & (away[:, 2] < SPOT[1]))
         number[near[: count // 10]] = -1
     return np.sort(np.argsort(number, kind="stable")[:count])
+
+
+def show_described(view: View, seen: CapturedClouds) -> None:
+    view.clouds("before", placed(seen.points(), seen.poses_before()))
+
+
+def show_calibrated(view: View, seen: CapturedClouds, file: CalibrationFile) -> None:
+    """Show the clouds, the patches and the floor under a calibration that holds an alignment."""
+    known, poses = load_beside(file), seen.poses(file)
+    points = placed(seen.points(seen.usable(known)), poses)
+    view.clouds("after", points)
+    if known is not None and known.patches is not None:
+        verdicts = [VERDICTS[number] for number in known.patches.verdicts]
+        view.patches(apply(poses["left"], known.patches.centres), known.patches.gaps, verdicts)
+    if file.footprint_from_base is not None:
+        in_base = np.vstack(list(points.values()))
+        view.floor(apply(file.footprint_from_base, in_base), inverse(file.footprint_from_base))
+
+
+class RunView:
+    """Shows a run in `view` from its `files`; the `robot`'s profile is by default the truth's, or the Stretch."""
+
+    def __init__(self, view: View, files: RunFiles, robot: str | None = None):
+        self._view, self._files, self._robot = view, files, robot
+        self._shown: dict[str, tuple] = {}
+
+    def after(self, echo: Echo) -> Echo:
+        """Return an echo of processes that looks at the files after every one of them."""
+
+        def look(process, line: str | None) -> None:
+            echo(process, line)
+            if line is None:
+                self.update()
+
+        return look
+
+    def update(self) -> None:
+        """Show new files; one that cannot be read gets a line in the log."""
+        for name, path, show in (
+            ("clouds", self._files.clouds, self._clouds),
+            ("calibration", self._files.calibration, self._calibration),
+            ("poses", self._files.mounts_dataset / "metadata.yaml", lambda: self._poses(self._files.mounts_dataset)),
+            ("body shape", self._files.body_shape_model, self._body_shape),
+        ):
+            try:
+                status = path.stat()
+            except OSError:
+                continue
+            version = (status.st_mtime_ns, status.st_size)
+            if self._shown.get(name) == version:
+                continue
+            self._shown[name] = version
+            try:
+                show()
+            except InputError as error:
+                self._view.say(str(error), level="WARN")
+
+    def _clouds(self) -> None:
+        self._view.stage("described")
+        show_described(self._view, CapturedClouds.load(self._files))
+
+    def _calibration(self) -> None:
+        file = CalibrationFile.load(self._files.calibration)
+        mounts = stored_mounts(file)
+        stage = "mounts" if mounts is not None else "floor" if file.floor_plane is not None else "alignment"
+        self._view.stage(stage)
+        for known in changes(file, file):  # a file against itself: each part's own uncertainty
+            if known.after is not None:
+                self._view.series(f"{known.what}_mm", 1e3 * known.after[0])
+                self._view.series(f"{known.what}_deg", float(np.degrees(known.after[1])))
+        if file.to_left:
+            show_calibrated(self._view, CapturedClouds.load(self._files), file)
+
+    def _poses(self, folder: Path):
+        """Show the robot's model in the poses of a dataset; return that."""
+        dataset = read_dataset(folder)
+        model = load_model(dataset.description_file)
+        robot = load_truth(self._files.truth).robot if self._files.truth.is_file() else self._robot
+        profile = profile_called(robot)
+        surfaces = {link: (s.vertices, s.faces) for link, s in robot_surfaces(model, profile).items() if len(s.faces)}
+        self._view.robot(surfaces)
+        for number, sample in enumerate(dataset.samples):
+            placed = link_transforms(model, sample.joints, [*surfaces, profile.base_frame])
+            base_from_root = inverse(placed[profile.base_frame])
+            self._view.pose(number, {link: base_from_root @ placed[link] for link in surfaces})
+        return dataset
+
+    def _body_shape(self) -> None:
+        model = load_body_shape_model(self._files.body_shape_model)
+        self._view.stage("body_shape")
+        dataset = self._poses(self._files.dataset)
+        for number, sample in enumerate(dataset.samples):
+            shape = model.shape_for(sample.commanded)
+            zones = Zones.around(shape)
+            self._view.pose(number, {})
+            self._view.body(sample.points, shape.outline(OUTLINE_CORNERS), zones.outer.outline(OUTLINE_CORNERS))

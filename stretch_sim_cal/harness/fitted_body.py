@@ -25,11 +25,8 @@ MOST_LEFT_OUTSIDE = 0.005  # m, between grid points; a model that leaves more is
 
 
 class RobotBody:
-    """A robot's surfaces and kinematics, seen from base_footprint; `footprint_from_base_link` is by default the
-    description's.
-
-    Raises `InputError` for a description that is not of the `profile`'s robot (default: the Stretch), or without its
-    meshes."""
+    """A robot's surfaces and kinematics in base_footprint (`footprint_from_base_link` is by default as described).
+    Raises `InputError` for a description of another robot than the `profile`'s (the Stretch), or without its meshes."""
 
     def __init__(
         self, model: RobotModel, footprint_from_base_link: np.ndarray | None = None, profile: RobotProfile | None = None
@@ -112,7 +109,15 @@ def fit_dataset(dataset: Dataset, body: RobotBody, settings: FitSettings) -> Fit
             smoothed_returns=20_000 if settings.evidence == "lidar" else 1500,
         )  # fmt: skip
         warnings += seen.warnings
-    evidence, fit = fit_evidence(dataset, body, seen, settings)
+    if settings.evidence == "lidar":
+        enclosed, outlines = seen.returns, None
+    else:  # the model's outline, moved and with the payload as seen, at the measured joint values, and between them
+        robot = SeenRobot(body.outline, seen, settings.returns)
+        enclosed = [robot.hulls(body.transforms(body.positions(sample)))[0] for sample in dataset.samples]
+        outlines = body.outlines_at(robot, dataset.samples[0].joints)
+    pairs = zip(dataset.samples, enclosed, strict=True)
+    evidence = [PoseEvidence(sample.name, sample.commanded, points) for sample, points in pairs]
+    fit = fit_body_shape(evidence, settings.shape, outlines, body.profile)
     if fit.protrusion_between and fit.protrusion_between[1] > MOST_LEFT_OUTSIDE:
         raise Refused(
             f"between the grid points {1e3 * fit.protrusion_between[1]:.1f} mm of the robot protrude from the "
@@ -121,24 +126,6 @@ def fit_dataset(dataset: Dataset, body: RobotBody, settings: FitSettings) -> Fit
         )
     model = replace(fit.model, about=about(dataset, body, settings))
     return FittedBody(model, fit, evidence, seen, warnings + fit.warnings)
-
-
-def fit_evidence(
-    dataset: Dataset, body: RobotBody, seen: BodyEvidence | None, settings: FitSettings
-) -> tuple[list[PoseEvidence], BodyShapeFit]:
-    """Return the evidence to enclose in each pose, and the shape fitted to it.
-
-    With the evidence `lidar` these are the returns; otherwise the model's outline at the measured joint values, moved
-    and with the payload as in `seen`, and at the commanded values and between them."""
-    if settings.evidence == "lidar":
-        enclosed, outlines = seen.returns, None
-    else:
-        robot = SeenRobot(body.outline, seen, settings.returns)
-        enclosed = [robot.hulls(body.transforms(body.positions(sample)))[0] for sample in dataset.samples]
-        outlines = body.outlines_at(robot, dataset.samples[0].joints)
-    pairs = zip(dataset.samples, enclosed, strict=True)
-    evidence = [PoseEvidence(sample.name, sample.commanded, points) for sample, points in pairs]
-    return evidence, fit_body_shape(evidence, settings.shape, outlines, body.profile)
 
 
 def check_joints(dataset: Dataset, body: RobotBody) -> list[str]:

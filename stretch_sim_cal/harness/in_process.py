@@ -1,9 +1,5 @@
-"""A scenario in one process, without ROS: its simulator, and the calibration nodes' own functions, step by step.
-
-A node gets a `SimulatedContext` in place of its `NodeContext`: clouds, frames and joints come from the simulator
-itself, and the arm is where it is sent. What it computes and writes is the same code, and scans have the
-noise that they have over ROS.
-"""
+"""A scenario in one process, without ROS: its simulator, and the calibration nodes' own functions, step by step, which
+get a `SimulatedContext` in place of a `NodeContext`; scans have the noise that they have over ROS."""
 
 import argparse
 import contextlib
@@ -55,32 +51,13 @@ SCANS_PER_LISTENER = 200
 """As of the simulated drivers: the n-th subscription of a lidar's clouds gets the noise of scans n * 200 on."""
 
 
-class SimulatedRobot:
-    """What all steps of a run share: the simulator, and how often each lidar was listened to."""
-
-    def __init__(self, simulator: EmbeddedSimulator):
-        self.simulator, self._listened = simulator, Counter[str]()
-
-    def begin_listening(self, names: Sequence[str]) -> dict[str, int]:
-        """Return the first scan that a new subscription of lidars by name gets of each."""
-        self._listened.update(names)
-        return {name: SCANS_PER_LISTENER * self._listened[name] for name in names}
-
-    def columns(self, name: str, number: int) -> np.ndarray:
-        """Return the returns (N, 5) float32 of a lidar's scan as a node reads them: x, y, z, ring, intensity."""
-        return _columns(returns_of(self.simulator.scan(name, number)))
-
-
-def _columns(returns: np.ndarray) -> np.ndarray:
-    return return_columns(returns).astype(np.float32)
-
-
 class InProcess:
     """Runs the steps of a scenario in this process; `echo` hears of their output as of a `Runner`'s processes."""
 
     def __init__(self, scenario: Scenario, files: RunFiles, echo: Echo):
         self._scenario, self._files, self._echo = scenario, files, echo
-        self._robot: SimulatedRobot | None = None
+        self._simulator: EmbeddedSimulator | None = None
+        self._listened = Counter[str]()
         self.seconds: dict[str, float] = {}
         self.unclean: list[str] = []
 
@@ -102,8 +79,7 @@ class InProcess:
 
     def _step(self, process: Process) -> int:
         if process.executable == "stretch_simulator":
-            simulator = EmbeddedSimulator(self._scenario.simulation)
-            self._robot = SimulatedRobot(simulator)
+            self._simulator = simulator = EmbeddedSimulator(self._scenario.simulation)
             write_truth(self._files.truth, simulator.ground_truth(), simulator.true_description)
             print(SIMULATOR_READY)
             return 0
@@ -119,7 +95,7 @@ class InProcess:
         options = option_values(description.options, given)
         module, _, action = programs.PROGRAMS[process.executable].partition(":")
         with command.outcome_in(getattr(options, "outcome_file", "")) as outcome:
-            context = SimulatedContext(self._robot, options, arguments, outcome)
+            context = SimulatedContext(self._simulator, self._listened, options, arguments, outcome)
             return getattr(import_module(f"stretch_sim_cal.{module}"), action)(context) or 0
 
 
@@ -138,25 +114,34 @@ class _Heard(io.StringIO):
         return super().write(text)
 
 
+def _say(level: str, text: str, once: bool = False) -> None:
+    print(f"[{level}] {text}", file=sys.stderr)
+
+
+def _columns(returns: np.ndarray) -> np.ndarray:
+    return return_columns(returns).astype(np.float32)
+
+
 @dataclass(frozen=True)
 class SimulatedContext:
-    """What a calibration node needs of its `NodeContext`, from the simulator."""
+    """What a calibration node needs of its `NodeContext`, from the simulator; `listened` counts how often each lidar
+    was listened to in all steps of a run."""
 
-    robot: SimulatedRobot
+    simulator: EmbeddedSimulator
+    listened: Counter[str]
     options: SimpleNamespace
     arguments: argparse.Namespace
     outcome: dict[str, Any]
+    log = SimpleNamespace(info=partial(_say, "INFO"), warning=partial(_say, "WARN"))
 
-    @property
-    def simulator(self) -> EmbeddedSimulator:
-        return self.robot.simulator
+    def begin_listening(self, names: Sequence[str]) -> dict[str, int]:
+        """Return the first scan that a new subscription of lidars by name gets of each."""
+        self.listened.update(names)
+        return {name: SCANS_PER_LISTENER * self.listened[name] for name in names}
 
-    @property
-    def log(self) -> Any:
-        def say(level: str, text: str, once: bool = False) -> None:
-            print(f"[{level}] {text}", file=sys.stderr)
-
-        return SimpleNamespace(info=partial(say, "INFO"), warning=partial(say, "WARN"))
+    def columns(self, name: str, number: int) -> np.ndarray:
+        """Return the returns (N, 5) of a lidar's scan as a node reads them: x, y, z, ring, intensity."""
+        return _columns(returns_of(self.simulator.scan(name, number)))
 
     def watchdog(self, timeout: float) -> Watchdog:
         return Watchdog(math.inf, lambda text: None)  # nothing is silent here
@@ -184,9 +169,9 @@ class SimulatedContext:
     def drive(self, robot: LiveRobot, directory: Path, solve: Solve) -> tuple[DrivePlan, DrivenResult]:
         """Drive as `RobotContext.drive` does, along what is planned from a first look, without a recording."""
         names, base, options = list(robot.lidars), robot.profile.driven_base, self.options
-        first = self.robot.begin_listening(names)
+        first = self.begin_listening(names)
         looks = [(name, first[name] + number) for name in names for number in range(SCANS)]
-        seen = [robot.in_footprint(name, self.robot.columns(name, number)) for name, number in looks]
+        seen = [robot.in_footprint(name, self.columns(name, number)) for name, number in looks]
         _, plan = planned(options, robot, np.concatenate(seen))
         driving, at, results = self.simulator.driving, np.zeros(3), []
         limits = Speeds.of(base, options.speed, np.radians(options.turn_speed))
@@ -260,20 +245,20 @@ class SimulatedClouds:
     """As `LidarClouds`: clouds in sets, taken from the next subscription's first scan on."""
 
     def __init__(self, context: SimulatedContext, options: Any):
-        self._robot = context.robot
+        self._context = context
         by_topic = {lidar.topic: name for name, lidar in context.simulator.profile.every_lidar.items()}
         self.topics = {name: topic for name, (topic, _) in lidars_of(options).items()}
         if missing := [topic for topic in self.topics.values() if topic not in by_topic]:
             raise InputError(f"{missing[0]}: no lidar of the simulated robot; it has {', '.join(by_topic)}")
         self._lidars = {name: by_topic[topic] for name, topic in self.topics.items()}
-        self._first = context.robot.begin_listening(list(self._lidars.values()))
+        self._first = context.begin_listening(list(self._lidars.values()))
         self._count = 0
         context.log.info(f"listening to {command.enumerated(list(self.topics.values()))}")
 
     def take(self, count: int, label: str) -> Iterator[Any]:
         for _ in range(count):
             number, self._count = self._count, self._count + 1
-            clouds = {name: self._robot.columns(own, self._first[own] + number) for name, own in self._lidars.items()}
+            clouds = {name: self._context.columns(own, self._first[own] + number) for name, own in self._lidars.items()}
             yield SimpleNamespace(clouds=clouds, stamp=number)
 
     def summary(self) -> str:

@@ -1,21 +1,5 @@
-"""A scenario under ROS's `launch_testing`: starting it, waiting for it and checking the result.
-
-    RUN = LaunchedScenario("furnished_room_sparse")
-
-    @pytest.mark.launch_test
-    @launch_testing.markers.keep_alive
-    def generate_test_description():
-        return RUN.description()
-
-    class TestCalibration(unittest.TestCase):
-        def test_alignment(self):
-            RUN.wait()
-            RUN.assert_within_tolerance("alignment")
-
-Nothing here sleeps: a process starts when the one before it is ready or has ended. Bounds are in simulated time: the
-simulator ends at `simulated_bound`, which is then the reason why the test fails. The verdict is that of
-`stretch-sim-cal run`.
-"""
+"""A scenario under ROS's `launch_testing`: starting it, waiting for it and checking the result (examples:
+`test/launch/`)."""
 
 import atexit
 import contextlib

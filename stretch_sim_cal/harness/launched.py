@@ -1,7 +1,5 @@
-"""The harness's processes as actions of ROS's `launch`, for the launch files and the launch tests.
-
-`launch` here is ROS 2's; the package index has an unrelated package of that name.
-"""
+"""The harness's processes as actions of ROS's `launch` (the package index has another of that name), for the launch
+files and the launch tests."""
 
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -26,9 +24,8 @@ PATIENCE_AT_SHUTDOWN = "10"  # s until SIGTERM, and as many again until SIGKILL
 
 
 class LaunchedSequence:
-    """Processes that ROS's launch starts one after the other, in the order of `sequence` (a `ProcessSequence`). If one
-    fails, nothing more starts, and the launch is shut down unless `stay_after_failure`. `on_end` is called once, at the
-    end."""
+    """Processes that ROS's launch starts one after the other, in the order of `sequence`. If one fails, nothing more
+    starts, and the launch is shut down unless `stay_after_failure`. `on_end` is called once, at the end."""
 
     def __init__(
         self, processes: Sequence[Process], environment: Mapping[str, str] = MappingProxyType({}),

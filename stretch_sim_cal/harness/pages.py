@@ -29,7 +29,6 @@ class Section(NamedTuple):
 
 
 def rendered(template: str, **values: Any) -> Markup:
-    """Return a part of a page."""
     return Markup(TEMPLATES.get_template(f"{template}.html").render(values))
 
 

@@ -1,7 +1,5 @@
-"""The processes of a run: the list from which runner, launch files and launch tests are built, and the runner.
-
-The runner starts them in order of readiness, keeps their output, and stops every one of them on any end.
-"""
+"""The processes of a run: the list from which runner, launch files and launch tests are built, and the runner, which
+starts them in order of readiness, keeps their output, and stops every one of them on any end."""
 
 import contextlib
 import errno
@@ -20,7 +18,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from stretch_sim_cal.command import sigterm_interrupts
 from stretch_sim_cal.errors import RunFailure
@@ -39,9 +37,8 @@ BROADCAST_READY = "broadcasting"
 
 
 def _remove_abandoned_shared_memory() -> None:
-    """Remove what nodes that were killed left in shared memory, half a megabyte each: the segments of Fast DDS whose
-    lock, `SETTLED` s old, nobody holds any more. Ports stay: nodes that are alive may write to one without a lock, and
-    would go on to where nobody reads."""
+    """Remove the segments of Fast DDS that killed nodes left, half a megabyte each, whose lock, `SETTLED` s old, nobody
+    holds. Ports stay: nodes that are alive may write to one without a lock, and would go on to where nobody reads."""
     for lock in SHARED_MEMORY.glob("fastrtps_*"):
         if found := OF_FAST_DDS.fullmatch(lock.name):
             with contextlib.suppress(OSError), lock.open("rb") as stream:  # in use, another user's, or gone
@@ -54,8 +51,7 @@ def _remove_abandoned_shared_memory() -> None:
 
 @contextlib.contextmanager
 def own_domain() -> Iterator[int]:
-    """Hold a ROS domain that no other run on this machine holds; what killed runs left in shared memory is removed.
-    Raises `RunFailure` without a free one."""
+    """Hold a ROS domain that no other run on this machine holds. Raises `RunFailure` without a free one."""
     _remove_abandoned_shared_memory()
     for domain in DOMAINS:
         # A name in Linux's abstract namespace: all users see it, no file is left, and it ends with the process.
@@ -100,8 +96,7 @@ class Process:
 
     @property
     def command(self) -> list[str]:
-        """The argument vector, with the executable of this very installation: pip puts console scripts beside Python,
-        colcon into `lib/` of an ament prefix."""
+        """The argument vector: pip puts console scripts beside Python, colcon into `lib/` of an ament prefix."""
         folders = [
             Path(sys.executable).parent,
             *(prefix / "lib" / PACKAGE for prefix in folders_in("AMENT_PREFIX_PATH")),
@@ -171,17 +166,16 @@ def calibration_nodes(
             continue
         if arms and stage == arms[0]:
             processes.append(broadcast_process(**common))
-        options = common | {"sensor": sensor} | dict(stages[stage])
-        outcome, fit = files.outcomes / f"{name}.json", files.outcomes / "fit.json"
-        method = options.pop("fit_method", None)
+        options, fits = common | {"sensor": sensor} | dict(stages[stage]), []
         if stage == "body_shape":
             del options["sensor"]
             arguments += ["--plan", str(options.pop("plan"))]
-        processes.append(node_process(name, executable, *arguments, stage=stage, outcome=outcome, **options))
-        if stage == "body_shape":
+            fit, method = files.outcomes / "fit.json", options.pop("fit_method")
             given = (str(files.dataset), "--fit-method", method, "--out", str(files.body_shape_model))
             given += (*([] if robot is None else ["--robot", robot]), "--outcome-file", str(fit))
-            processes.append(Process("fit", "fit_body_shape_model", given, stage=stage, outcome=fit))
+            fits.append(Process("fit", "fit_body_shape_model", given, stage=stage, outcome=fit))
+        outcome = files.outcomes / f"{name}.json"
+        processes += [node_process(name, executable, *arguments, stage=stage, outcome=outcome, **options), *fits]
     return processes
 
 
@@ -207,6 +201,8 @@ def node_process(
 GRACE = 8.0  # s for a process to end when it is asked to
 POLL = 0.02  # s
 Echo = Callable[[Process, str | None], None]
+RESULTS = ("accepted", "wrote", "refused:", "error:")
+"""The first words of the line in which a process prints its result."""
 
 
 @dataclass(frozen=True)
@@ -281,15 +277,6 @@ class ProcessSequence:
         return False
 
 
-@dataclass(frozen=True)
-class _Running:
-    """A started process in a separate session, and the thread that reads its output."""
-
-    process: Process
-    popen: subprocess.Popen
-    reader: threading.Thread
-
-
 class Runner:
     """Runs a sequence of processes, each with its output in a file of `logs`; a context that stops all at its end,
     which SIGTERM brings about as Ctrl-C does.
@@ -306,7 +293,7 @@ class Runner:
         self._environment = dict(os.environ) | dict(environment)
         self._logs = logs
         self._echo = echo
-        self._running: list[_Running] = []
+        self._running: list[tuple[Process, subprocess.Popen, threading.Thread]] = []  # and who reads its output
         self._begun = time.monotonic()
         self.seconds: dict[str, float] = {}
         self.unclean: list[str] = []
@@ -317,12 +304,12 @@ class Runner:
         return self
 
     def __exit__(self, *_exception) -> None:
-        for running in reversed(self._running):
-            alive = running.popen.poll() is None
-            ended_when_asked = end_group(running.popen, GRACE)
-            running.reader.join(timeout=GRACE)
-            if alive and not ended_when_asked and running.process.ready_line is not None:
-                self.unclean.append(f"{running.process.name} did not stop when asked and was killed")
+        for process, popen, reader in reversed(self._running):
+            alive = popen.poll() is None
+            ended_when_asked = end_group(popen, GRACE)
+            reader.join(timeout=GRACE)
+            if alive and not ended_when_asked and process.ready_line is not None:
+                self.unclean.append(f"{process.name} did not stop when asked and was killed")
         self._ending.__exit__(None, None, None)
 
     def run(self, sequence: ProcessSequence) -> None:
@@ -371,17 +358,68 @@ class Runner:
                     file.flush()
                     hear(process, line)
 
-        self._running.append(_Running(process, popen, threading.Thread(target=read, daemon=True)))
-        self._running[-1].reader.start()
+        reader = threading.Thread(target=read, daemon=True)
+        self._running.append((process, popen, reader))
+        reader.start()
 
     def _next_is_due(self, sequence: ProcessSequence) -> bool:
         """Note all processes that have ended since, and return whether the next one can start."""
         due = False
-        for running in list(self._running):
-            process = running.process
-            if process.name not in sequence.exit_codes and (code := running.popen.poll()) is not None:
-                running.reader.join(timeout=GRACE)  # all of its output is read
+        for process, popen, reader in list(self._running):
+            if process.name not in sequence.exit_codes and (code := popen.poll()) is not None:
+                reader.join(timeout=GRACE)  # all of its output is read
                 due |= sequence.ended(process, code)
                 if process.ready_line is None:
-                    self._running.remove(running)
+                    self._running.remove((process, popen, reader))
         return due
+
+
+class Progress:
+    """Shows the progress of a run: a line for every process with its time and result, its warnings and errors below it.
+
+    A repeated warning is left out. On a terminal the present process shows its last output; with `verbose` all output
+    is shown. Of the calibration file only the name is shown, other paths are relative to the run's folder."""
+
+    def __init__(self, files: RunFiles, verbose: bool, stream: TextIO):
+        self._folders = f"{files.calibration.parent}/", f"{files.folder}/"
+        self._verbose, self._stream, self._begun = verbose, stream, time.monotonic()
+        self._output: dict[str, list[str]] = {}
+        self._warned: set[str] = set()
+
+    def __call__(self, process: Process, line: str | None) -> None:
+        """Take a line of output of a process; None when it is ready or has ended."""
+        lines = self._output.setdefault(process.name, [])
+        if line is not None:
+            line = _plain(line)
+            for folder in self._folders:
+                line = line.replace(folder, "")
+            lines.append(line)
+        if self._verbose:
+            if line is not None:
+                print(f"  [{process.name}] {line}", file=self._stream, flush=True)
+        elif line is None:
+            self._show_result(process, lines)
+        elif self._stream.isatty() and lines[-1]:
+            width = shutil.get_terminal_size().columns - 1
+            shown = f"  {process.name:<10} ... {lines[-1].strip()}"[:width]
+            print(f"\r{shown}\x1b[K", end="", file=self._stream, flush=True)
+
+    def _show_result(self, process: Process, lines: list[str]) -> None:
+        results = [line for line in lines if line.startswith(RESULTS)] or [line for line in lines if line]
+        if process.ready_line is not None:
+            results = [line for line in lines if process.ready_line in line]
+        seconds, self._begun = time.monotonic() - self._begun, time.monotonic()
+        clear, result = "\r\x1b[K" if self._stream.isatty() else "", "".join(results[-1:])
+        print(f"{clear}  {process.name:<10} {seconds:5.1f} s  {result}".rstrip(), file=self._stream)
+        for line in lines:
+            if line.startswith(("warning:", "error:", "refused:")) and line not in (result, *self._warned):
+                self._warned.add(line)
+                print(f"             {line}", file=self._stream)
+        self._stream.flush()
+
+
+def _plain(line: str) -> str:
+    """Return a line without the marks of ROS's log: warnings and errors begin as those of commands do."""
+    mark, _, text = line.partition(" ")
+    words = {"[INFO]": "", "[WARN]": "warning: ", "[ERROR]": "error: ", "[FATAL]": "error: "}
+    return words[mark] + text if mark in words else line

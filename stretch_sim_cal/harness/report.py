@@ -1,7 +1,5 @@
-"""`report.html`: one self-contained page with a run's numbers beside their tolerances, and its pictures.
-
-The pages of single calibrations share the pictures; each function draws one figure and returns it as PNG bytes.
-"""
+"""`report.html`: one self-contained page with a run's numbers beside their tolerances; and the pictures of all pages,
+each a function that returns a figure as PNG bytes."""
 
 import io
 import itertools
@@ -23,6 +21,7 @@ from stretch_sim_cal.calibration.calibration_file import CalibrationFile
 from stretch_sim_cal.calibration.mounts.file import stored_mounts
 from stretch_sim_cal.calibration.mounts.findings import FRONT
 from stretch_sim_cal.calibration.mounts.result import MountsResult, Residuals
+from stretch_sim_cal.calibration.mounts.robot import MountedRobot, residuals_at
 from stretch_sim_cal.calibration.observations import known_alignment, load_beside
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.points import voxel_keys
@@ -32,6 +31,8 @@ from stretch_sim_cal.harness.clouds_3d import COLOURS, ByLidar, CapturedClouds, 
 from stretch_sim_cal.harness.pages import Section, rendered, write_page
 from stretch_sim_cal.harness.processes import RunFiles
 from stretch_sim_cal.harness.verdict import Verdict, load_truth, posed_outlines
+from stretch_sim_cal.recording.dataset import read_dataset
+from stretch_sim_cal.robot.description import load_model
 from stretch_sim_cal.robot.profile import RobotProfile, profile_called
 from stretch_sim_cal.view import thinned
 
@@ -178,8 +179,7 @@ def clouds_before_and_after(
 
 
 def _telling_window(before: ByLidar, after: ByLidar) -> Window | None:
-    """Return the window on a wall that the first lidar and another see, moved most across itself; few channels need a
-    thicker slice."""
+    """Return the window on a wall seen by the first lidar and another that moved most across itself."""
     left, *others = after
     for half in SLICES:
         best, spot = -1.0, None
@@ -264,10 +264,6 @@ def mounts_page(folder: Path, result: MountsResult) -> Path:
 
 def mounts_before_and_after(folder: Path, file: CalibrationFile, profile: RobotProfile) -> bytes:
     """Draw the returns of the arm poses in a folder with the lidars as described and as calibrated."""
-    from stretch_sim_cal.calibration.mounts.robot import MountedRobot, residuals_at
-    from stretch_sim_cal.recording.dataset import read_dataset
-    from stretch_sim_cal.robot.description import load_model
-
     mounts = stored_mounts(file)
     if mounts is None:
         raise InputError("the calibration has no lidar extrinsics")

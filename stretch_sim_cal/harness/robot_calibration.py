@@ -1,9 +1,12 @@
-"""The stages of a robot's calibration, one after the other in a session: what may be kept, how a stage runs, and what
-came of it against what was there before, as a table and as a page."""
+"""The calibration of a robot in one command, a stage after the other in a session: what may be kept, how a stage runs,
+and what came of it against what was there before, as a table and as a page."""
 
-from collections.abc import Sequence
+import argparse
+import json
+import sys
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -11,22 +14,28 @@ from stretch_sim_cal.calibration.body.model import description_hash, load_body_s
 from stretch_sim_cal.calibration.calibration_file import TO_LEFT, CalibrationFile
 from stretch_sim_cal.calibration.checks import Change, changes, check_lidars, largest_deviation, problems, sigmas_of
 from stretch_sim_cal.calibration.drive_results import DIFFERS, agreements, stored_wheels, transform_to_left
+from stretch_sim_cal.calibration.finding import OF_ALL_PLACES
 from stretch_sim_cal.calibration.mounts.file import left_pose, stored_mounts
+from stretch_sim_cal.calibration.observations import num_places, places_beside
 from stretch_sim_cal.calibration.summaries import wheels_lines, wheels_numbers
 from stretch_sim_cal.calibration.surfaces import body_settings
 from stretch_sim_cal.calibration.verification import HOLDS, Verification, verify
-from stretch_sim_cal.command import warn
-from stretch_sim_cal.errors import InputError
+from stretch_sim_cal.command import table_lines, warn
+from stretch_sim_cal.errors import InputError, Refused, RunFailure
 from stretch_sim_cal.files import write_atomic
 from stretch_sim_cal.geometry.transforms import inverse, log
-from stretch_sim_cal.harness.processes import Echo, Ended, ProcessSequence, Runner, calibration_nodes
-from stretch_sim_cal.harness.robot_session import DONE, Session, unused
+from stretch_sim_cal.harness.clouds_3d import RunView
+from stretch_sim_cal.harness.pages import write_page
+from stretch_sim_cal.harness.processes import Echo, Ended, ProcessSequence, Progress, Runner, calibration_nodes
+from stretch_sim_cal.harness.robot_session import DONE, KEPT, Session, unused
 from stretch_sim_cal.harness.scenario import STAGES
 from stretch_sim_cal.recording.dataset import CLOUD_POSE, cloud_name
 from stretch_sim_cal.robot.description import parse_urdf
-from stretch_sim_cal.robot.profile import RobotProfile
-from stretch_sim_cal.ros.live import LiveLook
-from stretch_sim_cal.sensor.sensor import Sensors
+from stretch_sim_cal.robot.profile import RobotProfile, profile_called
+from stretch_sim_cal.ros.live import LiveLook, live_look
+from stretch_sim_cal.ros.node_commands import DRIVE
+from stretch_sim_cal.sensor.sensor import Sensors, sensors_called
+from stretch_sim_cal.view import opened
 
 OF_LIDARS = ("alignment", "floor", "mounts")  # the stages that the page has pictures of
 OF_ARM = ("mounts", "body_shape")  # the stages in which the arm of a robot moves that has one
@@ -34,19 +43,12 @@ TITLES = {
     "alignment": "lidar to lidar", "floor": "floor", "mounts": "lidars on the robot", "body_shape": "body shape",
     "drive": "lidars to the wheels",
 }  # fmt: skip
+TRY_AGAIN = "completed stages are kept: run ros_calibrate_robot again to continue"
 NONE, NOT_COMPARED = "there is none yet", "it could not be compared with fresh scans"
 
 
-class Present(NamedTuple):
-    """Whether the robot's result of a stage may be kept, and why or why not."""
-
-    valid: bool
-    sentence: str
-
-
 def stages_of(profile: RobotProfile, drive: bool) -> tuple[str, ...]:
-    """Return the stages of a robot's calibration in their order; a `drive` comes last or, without an arm, in place of
-    the mounts."""
+    """Return the stages in their order; a `drive` comes last or, without an arm, in place of the mounts."""
     if drive and not profile.planned:
         return ("alignment", "floor", "drive", "body_shape")
     return tuple(stage for stage in STAGES if drive or stage != "drive")
@@ -54,10 +56,10 @@ def stages_of(profile: RobotProfile, drive: bool) -> tuple[str, ...]:
 
 def presents(
     session: Session, look: LiveLook, sensor: Sensors, profile: RobotProfile, stages: Sequence[str]
-) -> dict[str, Present]:
-    """Return, by stage, whether the robot's results still hold, compared with fresh clouds. After a stage that does
-    not, none does."""
-    file, found = session.old, {}
+) -> Iterator[tuple[str, bool, str]]:
+    """Yield stage by stage whether the robot's result still holds, compared with fresh clouds, and why or why not; up
+    to the first that does not, on which later ones depend."""
+    file = session.old
     verification: Verification | None = None
     wrong = problems(file) if file.data else []
     if file.right_to_left is not None:
@@ -68,63 +70,66 @@ def presents(
         if not wrong and look.clouds and look.base_from_lidar:
             left, body = look.base_from_lidar["left"], body_settings(profile, look.description, warn)
             verification = verify(file, look.clouds, left, look.footprint_from_base, sensor=sensor, body=body)
-    checks = {
-        "alignment": lambda: _present_verified(verification, "lidars", file.right_to_left),
-        "floor": lambda: _present_verified(verification, "floor", file.floor_plane),
-        "mounts": lambda: _present_mounts(file, look),
-        "body_shape": lambda: _present_shape(session, look, profile),
-        "drive": lambda: _present_drive(file),
+    holds = {
+        "alignment": lambda: _verified(verification, "lidars", file.right_to_left),
+        "floor": lambda: _verified(verification, "floor", file.floor_plane),
+        "mounts": lambda: _mounts_hold(file, look),
+        "body_shape": lambda: _shape_holds(session, look, profile),
+        "drive": lambda: _drive_holds(file),
     }
     for stage in stages:
-        if wrong:
-            found[stage] = Present(False, wrong[0])
-        else:
-            try:
-                found[stage] = checks[stage]()
-            except InputError as error:
-                found[stage] = Present(False, str(error))
-        if not found[stage].valid:
-            return dict.fromkeys(stages, Present(False, f"depends on {TITLES[stage]}")) | found
-    return found
+        try:
+            if wrong:
+                raise InputError(wrong[0])
+            yield stage, True, holds[stage]()
+        except InputError as reason:
+            yield stage, False, str(reason)
+            return
 
 
-def _present_verified(verification: Verification | None, what: str, known: Any) -> Present:
+# Each returns why a result of the robot may be kept. Raises `InputError`, with the reason, if it may not.
+
+
+def _verified(verification: Verification | None, what: str, known: Any) -> str:
     if known is None:
-        return Present(False, NONE)
+        raise InputError(NONE)
     drifts = [] if verification is None else [each for each in verification.drifts if each.name.startswith(what)]
     asked = [] if verification is None else [each for each in verification.open_questions if each.startswith(what)]
-    reasons = [*(drift.sentence() for drift in drifts), *asked] or [NOT_COMPARED]
-    return Present(bool(drifts) and all(drift.verdict == HOLDS for drift in drifts), "; ".join(reasons))
+    said = "; ".join([*(drift.sentence() for drift in drifts), *asked]) or NOT_COMPARED
+    if not drifts or any(drift.verdict != HOLDS for drift in drifts):
+        raise InputError(said)
+    return said
 
 
-def _present_mounts(file: CalibrationFile, look: LiveLook) -> Present:
+def _mounts_hold(file: CalibrationFile, look: LiveLook) -> str:
     if stored_mounts(file) is None:
-        return Present(False, "there are none yet")
+        raise InputError("there are none yet")
     left_pose(file, look.base_from_lidar["left"])
-    return Present(True, "fits the robot's description")
+    return "fits the robot's description"
 
 
-def _present_shape(session: Session, look: LiveLook, profile: RobotProfile) -> Present:
+def _shape_holds(session: Session, look: LiveLook, profile: RobotProfile) -> str:
     if not (path := session.target("body shape").place).is_file():
-        return Present(False, NONE)
+        raise InputError(NONE)
     here = description_hash(parse_urdf(look.description or "", "/robot_description"), profile=profile)
-    other = load_body_shape_model(path).mismatches(robot_identity()["tool_id"], here)
-    return Present(not other, other[0] if other else "was fitted for this robot and tool")
+    if other := load_body_shape_model(path).mismatches(robot_identity()["tool_id"], here):
+        raise InputError(other[0])
+    return "was fitted for this robot and tool"
 
 
-def _present_drive(file: CalibrationFile) -> Present:
+def _drive_holds(file: CalibrationFile) -> str:
     wheels = stored_wheels(file)
     if wheels is None:
-        return Present(False, "there is no drive yet")
+        raise InputError("there is no drive yet")
     for name, now in file.to_left.items():
         if name not in wheels.footprint_from_lidar:
-            return Present(False, f"lacks the {name} lidar")
+            raise InputError(f"lacks the {name} lidar")
         pose, covariance = transform_to_left(wheels.footprint_from_lidar, wheels.covariance, name)
         known = file.entries[f"{name}{TO_LEFT}"].covariance
         if known is not None and (sigmas := sigmas_of(log(now @ inverse(pose)), [known, covariance])) > DIFFERS:
             moved = f"the {name} lidar has moved relative to the left one since the drive ({sigmas:.1f} sigma)"
-            return Present(False, moved)
-    return Present(True, "fits the present lidar poses")
+            raise InputError(moved)
+    return "fits the present lidar poses"
 
 
 def keep_clouds(session: Session, look: LiveLook) -> None:
@@ -140,10 +145,7 @@ def run_stage(
     echo: Echo, final: bool = True,
 ) -> Ended | None:  # fmt: skip
     """Run a stage's nodes, and note its end in the session if this is the `final` run; return how it failed, None if it
-    did not.
-
-    Raises `RunFailure` for a node that cannot be started or takes too long. If this process ends, so do the nodes, and
-    the arm stops."""
+    did not. If this process ends, so do the nodes, and the arm stops."""
     files = session.files
     if stage == "drive" and files.drive.exists():  # an interrupted drive: it cannot be continued
         files.drive.rename(unused(files.drive))
@@ -231,7 +233,6 @@ def advice(session: Session) -> list[str]:
 def write_page_of(session: Session, profile: RobotProfile, recording: Path | None = None) -> Path:
     """Write the session's page, with a link to its `recording` in 3D if there is one, and return its path."""
     from stretch_sim_cal.harness import report  # matplotlib takes half a second
-    from stretch_sim_cal.harness.pages import write_page
 
     wheels, both = stored_wheels(session.new), agreements(session.new)
     of_wheels = wheels_numbers(wheels) if wheels is not None else {"lidars": {}}
@@ -250,3 +251,172 @@ def _differences(each: Any) -> list[str]:
     scales = np.repeat([1e3, np.degrees(1.0)], 3)
     off, deviations = scales * each.difference, scales * np.sqrt(np.diag(each.covariance))
     return [f"{value:+.3g} +- {deviation:.2g}" for value, deviation in zip(off, deviations, strict=True)]
+
+
+def conduct(session: Session, args: argparse.Namespace, say: Callable) -> int:
+    """Lead through the calibration of `ros_calibrate_robot` to its end, and return the exit code."""
+    profile = profile_called(args.robot)
+    sensor = args.sensor or profile.sensor
+    view = opened(args)
+    if args.drive:
+        _ = profile.driven_base  # a profile without a base fails before anything is done
+    order = stages_of(profile, args.drive)
+    if session.continued:
+        done = ", ".join(TITLES[stage] for stage in session.stages) or "nothing yet"
+        say(f"continuing the calibration begun {session.begun}; done: {done} (--discard starts over)")
+    moving = bool(profile.planned) and any(
+        stage in OF_ARM for stage in args.only or order if stage not in session.stages
+    )
+    look = live_look(sensor, args.robot, args.use_sim_time, moving)
+    for check in look.checks:
+        say(check.line())
+    if look.missed:
+        names = ", ".join(check.name for check in look.missed)
+        error = RunFailure if any(check.verdict == "silent" for check in look.missed) else Refused
+        raise error(f"the robot is not ready ({names}): see the remedies above; {TRY_AGAIN}")
+    if not session.files.clouds.is_file():
+        keep_clouds(session, look)
+    echo = Progress(session.files, args.verbose, sys.stderr if args.json else sys.stdout)
+    if view is not None:
+        shown = RunView(view, session.files, args.robot)
+        shown.update()
+        echo = shown.after(echo)
+    for stage in _stages(session, look, args, order, profile, say):
+        if stage == "drive" or (stage in OF_ARM and profile.planned):
+            _ask_for_motion(stage, args.yes, profile)
+        say(f"{TITLES[stage]}:")
+
+        def run(stage=stage, final=True, **options):
+            options = _options(stage, args) | options
+            return run_stage(session, stage, options, sensor, args.robot, args.use_sim_time, echo, final)
+
+        failure = _from_places(session, args, run) if stage == "alignment" else run()
+        if failure is not None:
+            error = {1: Refused, 2: InputError}.get(failure.exit_code, RunFailure)
+            raise error(
+                f"{TITLES[stage]}: {failure.reason}; {TRY_AGAIN}, or --accept the completed stages, or --discard "
+                f"(all output: {session.files.logs / stage})"
+            )
+    code = accept(session, args, say, ask=not args.yes)
+    if view is not None:
+        view.close()
+    return code
+
+
+def _stages(
+    session: Session, look: LiveLook, args: argparse.Namespace, order: Sequence[str], profile: RobotProfile,
+    say: Callable,
+) -> list[str]:  # fmt: skip
+    """Return the stages, of those in their `order`, to run now; those that are kept are noted in the session."""
+    if args.only:
+        return [stage for stage in STAGES if stage in args.only and stage not in session.stages]
+    begin = vars(args)["from"]
+    if begin and begin not in order:
+        raise InputError(f"--from {begin}: {profile.name} has no such stage; it has {', '.join(order)}")
+    before = order[: order.index(begin)] if begin else order
+    if before and not session.stages:
+        sensors = sensors_called(args.sensor or profile.sensor)
+        for stage, valid, sentence in presents(session, look, sensors, profile, before):
+            say(f"{TITLES[stage]}: {'still valid' if valid else 'to be calibrated'}: {sentence}")
+            if not (valid and (args.yes or _yes(f"Keep {TITLES[stage]}?"))):
+                break
+            session.ended(stage, KEPT)
+    return [stage for stage in order if stage not in session.stages]
+
+
+def _from_places(session: Session, args: argparse.Namespace, run: Callable):
+    """Align the lidars from as many standing places as are asked for, and more while a direction is unobservable; `run`
+    does one. Return how the last one failed, None if it did not. The places are kept, so that it can be continued."""
+    failure, first = None, True
+    while True:
+        seen = num_places(session.files.calibration)
+        further = seen > 0 and not args.yes and _is_turned(seen, first)
+        if not (further or first):
+            break
+        first, final = False, (seen if further else 0) + 1 >= args.places
+        failure = run(another_place=further, final=final)
+        codes = set() if failure is None else {refusal["code"] for refusal in failure.refusals}
+        if failure is not None and not (codes and codes <= set(OF_ALL_PLACES)):
+            return failure  # more than another standing place is missing
+        if failure is None and final:
+            break
+    if failure is None:
+        if "alignment" not in session.stages:
+            session.ended("alignment", DONE)
+        places_beside(session.files.calibration).unlink(missing_ok=True)
+    return failure
+
+
+def _is_turned(seen: int, first: bool) -> bool:
+    """Ask for the robot to be turned; `first`: before anything was run, so the places seen are of an earlier run."""
+    return _yes(
+        f"Lidar to lidar was recorded from {seen} standing place{'s' * (seen > 1)}. Turn the robot by 40 to 90 deg "
+        "where it stands, arm stowed, and step back: yes adds this place, no "
+        f"{'starts over' if first else 'continues without'}. Has it been turned?"
+    )
+
+
+def _options(stage: str, args: argparse.Namespace) -> dict:
+    arm = {"speed_factor": args.speed_factor, "frames": args.frames, "watch_room": True}
+    drive = {"turn_step": args.turn_step, "distance": args.drive_distance, "scans": args.frames}
+    for option in (DRIVE.option("speed"), DRIVE.option("turn_speed")):
+        drive[option.name] = min(option.default * args.speed_factor, option.maximum)
+    return {
+        "alignment": {"num_samples": args.alignment_samples, "method": None},
+        "floor": {"num_samples": args.floor_samples, "method": None},
+        "mounts": {"plan": args.mounts_plan, **arm},
+        "body_shape": {"plan": args.plan, "fit_method": args.fit_method, **arm},
+        "drive": drive,
+    }[stage]
+
+
+def _ask_for_motion(stage: str, yes: bool, profile: RobotProfile) -> None:
+    question = (
+        "THE ARM IS GOING TO MOVE, slowly, through several poses. Keep 1.5 m free in front of it, stay out of its "
+        "reach, and keep a hand at the run-stop (the button on the head). Ctrl-C stops it as well."
+    )
+    if stage == "drive":
+        mode = f", the driver in mode {' or '.join(modes)}" if (modes := profile.driven_base.modes) else ""
+        stowed = "Stow the arm, clear" if profile.planned else "Clear"
+        question = (
+            "THE ROBOT IS GOING TO DRIVE, slowly: turns on the spot and straight paths where its lidars see free "
+            f"space. {stowed} the floor for 2 m around it{mode}, and keep a hand at the run-stop. Ctrl-C stops it as "
+            "well."
+        )
+    if not yes and not _yes(f"{TITLES[stage]}: {question} Go on?"):
+        raise Refused(f"nothing was moved; {TRY_AGAIN}, or --accept the completed stages")
+
+
+def _yes(question: str) -> bool:
+    while True:
+        answer = input(f"{question} [yes/no] ").strip().lower()
+        if answer in ("y", "yes", "n", "no"):
+            return answer.startswith("y")
+
+
+def accept(session: Session, args: argparse.Namespace, say: Callable, ask: bool = False) -> int:
+    """Show old against new, and put the new into place if the user, asked for it, agrees."""
+    rows = table(session)
+    page = write_page_of(session, profile_called(args.robot), args.view_file)
+    of_wheels = of_drive(session)
+    for line in table_lines(rows) + of_wheels + advice(session):
+        say(line)
+    outcome = {"stages": session.stages, "table": rows, "accepted": False, "files": []}
+    if of_wheels:
+        outcome["drive"] = of_wheels
+    if ask and not _yes("Accept the new calibration?"):
+        where = f"{session.folder} (report: {page})"
+        say(f"the robot's files are unchanged; the result is in {where}: --accept or --discard")
+    else:
+        files = session.accept()
+        page = session.folder / page.name
+        outcome |= {"accepted": True, "files": [str(path) for path in files]}
+        say("\n".join(f"in use: {path}" for path in files) or "nothing has changed")
+        say(f"report: {page}; --rollback restores the previous calibration")
+        say(
+            "next: restart the robot's driver, so that its description takes the new lidar joints; then run "
+            "ros_broadcast_calibration, and ros_watch_calibration during the robot's work"
+        )
+    if args.json:
+        print(json.dumps(outcome | {"page": str(page)}))
+    return 0

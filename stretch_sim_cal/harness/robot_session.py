@@ -1,9 +1,5 @@
-"""The calibration of a robot as one session on disk: what the stages write is staged in a separate folder, which any
-end leaves as it is, and moves into the robot's place only when it is accepted.
-
-`state.json` is written after every stage. A stage that was cut off is run again: alignment and floor take seconds, and
-the collections of arm poses go on where they were.
-"""
+"""The calibration of a robot as one session on disk: the stages write into a separate folder, which moves into the
+robot's place when it is accepted. `state.json` is written after every stage; one that was cut off is run again."""
 
 import contextlib
 import datetime
@@ -143,17 +139,19 @@ class Session:
         """Move what is staged into the robot's place, with backups, close the session, and return the files. It can be
         cut off and called again. Raises `Refused` if another program has changed the robot's files since."""
         targets, wanted = self.targets, {target.name: _digest(target.staged) for target in self.targets}
-        for target in targets:
-            if _digest(target.place) not in (self.base[target.name], wanted[target.name]):
-                raise Refused(
-                    f"{target.place}: was changed by another program since this calibration began "
-                    f"({self.begun}); its present content would be lost. Start over (--discard), or move it "
-                    "away and accept again"
-                )
+
+        def is_known(target: Target) -> bool:
+            return _digest(target.place) in (self.base[target.name], wanted[target.name])
+
+        if others := [target for target in targets if not is_known(target)]:
+            raise Refused(
+                f"{others[0].place}: was changed by another program since this calibration began ({self.begun}); its "
+                "present content would be lost. Start over (--discard), or move it away and accept again"
+            )
         changed = [each for each in targets if wanted[each.name] not in (None, self.base[each.name])]
         for target in changed:
             with locked_file(target.place):
-                if _digest(target.place) not in (self.base[target.name], wanted[target.name]):
+                if not is_known(target):
                     raise Refused(f"{target.place}: has just been changed by another program; run this again")
                 if _digest(target.place) != wanted[target.name]:
                     keep_backup(target.place)
@@ -164,8 +162,7 @@ class Session:
         return [target.place for target in changed]
 
     def roll_back(self) -> list[Path]:
-        """Bring back the robot's files as before this session, and return them. Raises `Refused` if one was changed
-        since."""
+        """Bring back the robot's files as before this session. Raises `Refused` if one was changed since."""
         changed = [target for target in self.targets if target.name in (self.accepted or {}).get("files", {})]
         for target in changed:
             if _digest(target.place) not in (self.accepted["files"][target.name], self.base[target.name]):
@@ -202,7 +199,6 @@ def _now() -> str:
 
 
 def default_folder() -> Path:
-    """Return where a robot's session is: beside its calibration file."""
     return default_path().parent / "calibrate_robot"
 
 

@@ -82,8 +82,7 @@ def run_scenario(
 def conclude(
     scenario: Scenario, simulator: str, files: RunFiles, sequence: ProcessSequence, broken: str = ""
 ) -> Verdict:
-    """Return the verdict on a run that is over; `broken` is the reason if the run itself broke. Raises `InputError` if
-    the simulator's truth cannot be read."""
+    """Return the verdict on a run that is over, or `broken`. Raises `InputError` if the truth cannot be read."""
     verdict = Verdict(scenario, simulator)
     if scenario.simulation.robot is not None:
         verdict.notes += [f"robot: {note}" for note in scenario.simulation.robot.notes]

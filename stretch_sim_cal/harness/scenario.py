@@ -1,7 +1,7 @@
-"""A scenario: the simulation, the calibration stages that run, the expected outcome and the tolerances."""
+"""A scenario: the simulation, the calibration stages that run, the expected outcome, and the table of tolerances."""
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,6 @@ from stretch_sim_cal.collection.settings import load_settings
 from stretch_sim_cal.conventions.spawned import ROBOT_KEYS
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import SIDES
-from stretch_sim_cal.harness.tolerances import defaults_of, known_of
 from stretch_sim_cal.robot.description import parse_urdf
 from stretch_sim_cal.robot.profile import load_profile
 from stretch_sim_cal.ros.node_commands import NODE_COMMANDS
@@ -43,6 +42,96 @@ NODES = {
 PLANNED_STAGES = ("mounts", "body_shape")
 """Those with a plan of arm poses; the settings files in `config/` are called as they are."""
 KEYS = {"name", "description", "expected", "simulation", "stages", "refusal", "reports", "tolerances"}
+
+
+# What a tolerance is of: the left and the right lidar together, the stage as a whole, or one lidar each, of these.
+PAIR, BOTH_SIDES, WHOLE, FURTHER, EACH = "pair", "sides", "whole", "further", "each"
+WRONG = "{key} is {error}, above its tolerance of {tolerance:g}: the result of {producer} is wrong"
+TOO_FEW = (
+    "{estimate} of its plan were skipped, above the share of {tolerance:g} that the scenario allows (tolerances: "
+    "skipped_share); too few poses are left"
+)
+
+
+@dataclass(frozen=True)
+class Tolerance:
+    """A tolerance by its `name` in a scenario; one without a `default` holds only if the scenario has it.
+
+    `key` and `unit` are those of the quantity in `result.json`; that of a lidar begins with its name, "left.". `labels`
+    by what it is of, with {} for the lidar's name. `exceeded` is the reason for a failure."""
+
+    name: str
+    default: float | None
+    key: str
+    unit: str
+    labels: Mapping[str, str]
+    exceeded: str = WRONG
+
+
+def _lidar_to_lidar(of: str) -> tuple[Tolerance, ...]:
+    """The tolerances of the lidars' transforms to the left one; the right lidar's is `of` the pair or the stage."""
+
+    def labels(what: str) -> dict[str, str]:
+        return {of: f"lidars: {what}", FURTHER: f"{{}} lidar: {what}"}
+
+    return (
+        Tolerance("translation_mm", 1.0, "translation_error_mm", "mm", labels("translation")),
+        Tolerance("rotation_deg", 0.02, "rotation_error_deg", "deg", labels("rotation")),
+        Tolerance("nees", None, "nees", "", labels("NEES per freedom")),
+    )
+
+
+TOLERANCES = {
+    "alignment": _lidar_to_lidar(WHOLE),
+    "floor": (
+        Tolerance("height_mm", 0.5, "height_error_mm", "mm", {WHOLE: "floor: height"}),
+        Tolerance("tilt_deg", 0.02, "tilt_error_deg", "deg", {WHOLE: "floor: tilt"}),
+        Tolerance("nees", None, "nees", "", {WHOLE: "floor: NEES per freedom"}),
+    ),
+    "mounts": (
+        Tolerance("translation_mm", 1.0, "translation_error_mm", "mm",
+                  dict.fromkeys((BOTH_SIDES, FURTHER), "{} mount: translation")),
+        Tolerance("rotation_deg", 0.1, "rotation_error_deg", "deg",
+                  dict.fromkeys((BOTH_SIDES, FURTHER), "{} mount: rotation")),
+        Tolerance("nees", None, "nees", "", {WHOLE: "mounts: NEES per freedom", FURTHER: "{}: NEES per freedom"}),
+        Tolerance("skipped_share", 0.2, "skipped_share", "", {WHOLE: "mounts: poses skipped"}, TOO_FEW),
+    ),
+    "body_shape": (
+        Tolerance("protrusion_mm", 10.0, "max_protrusion_mm", "mm", {WHOLE: "body: protrusion"}),
+        Tolerance("excess_area_ratio", 1.10, "excess_area_ratio", "", {WHOLE: "body: area ratio"}),
+        Tolerance("skipped_share", 0.2, "skipped_share", "", {WHOLE: "body: poses skipped"}, TOO_FEW),
+    ),
+    "drive": (
+        *_lidar_to_lidar(PAIR),
+        Tolerance("height_mm", 1.0, "height_error_mm", "mm", {WHOLE: "floor: height"}),
+        Tolerance("tilt_deg", 0.05, "tilt_error_deg", "deg", {WHOLE: "floor: tilt"}),
+        Tolerance("floor_nees", None, "floor_nees", "", {WHOLE: "floor: NEES per freedom"}),
+        Tolerance("lever_mm", 3.0, "lever_error_mm", "mm", {EACH: "{} to wheels: x, y"}),
+        Tolerance("yaw_deg", 0.5, "yaw_error_deg", "deg", {EACH: "{} to wheels: yaw"}),
+        Tolerance("wheels_nees", None, "wheels_nees", "", {EACH: "{} to wheels: NEES per freedom"}),
+    ),
+}  # fmt: skip
+"""By stage, in the order in which quantities are shown. A new one needs a row here, and its quantity's key in what the
+stage compares (`COMPARISONS` in `verdict.py`). The limits of a campaign are counted in `campaign/statement.py`."""
+
+
+def defaults_of(stage: str) -> dict[str, float]:
+    return {each.name: each.default for each in TOLERANCES[stage] if each.default is not None}
+
+
+def quantities_of(stage: str, lidars: Sequence[str]) -> list[tuple[str, str, Tolerance]]:
+    """Return key, label and tolerance of every quantity of a stage on a robot with those lidars."""
+    parts = {
+        PAIR: [""] if "right" in lidars else [],
+        BOTH_SIDES: [name for name in lidars if name in SIDES],
+        WHOLE: [""],
+        FURTHER: [name for name in lidars if name not in SIDES],
+        EACH: lidars,
+    }
+    return [
+        (f"{part}.{each.key}" if part else each.key, each.labels[of].format(part), each)
+        for of, names in parts.items() for part in names for each in TOLERANCES[stage] if of in each.labels
+    ]  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -82,25 +171,19 @@ def scenario_from_mapping(data: dict[str, Any], path: Path) -> Scenario:
     if expected == "refused" and refusal.get("stage") not in stages:
         raise InputError(f"{path}: refusal: stage: has to name one of the stages that run ({', '.join(stages)})")
     reports = validate.mapping(data.get("reports"), set(stages), f"{path}: reports")
-    simulation = _simulation(data.get("simulation", {}), path)
+    simulation = SimulationSetup.from_mapping(data.get("simulation", {}), source=str(path))
+    with _naming(f"{path}: simulation"):
+        load_world(simulation.world)
+        for device, sensor in simulation.sensors().items():
+            simulation.sensor_of(device, sensor)
     _check_plans(simulation, stages, path)
     if "drive" in stages and simulation.profile.base is None:
         raise InputError(f"{path}: stages: drive: {simulation.profile.source} has no 'base:', so it does not drive")
-    name, description = str(data.get("name", path.stem)), str(data.get("description", ""))
-    tolerances = _tolerances(data.get("tolerances", {}), path)
-    reports = {stage: str(text) for stage, text in reports.items()}
-    return Scenario(name, description, expected, simulation, stages, tolerances, refusal, reports, data)
-
-
-def _simulation(data: Any, path: Path) -> SimulationSetup:
-    setup = SimulationSetup.from_mapping(data, source=str(path))
-    try:
-        load_world(setup.world)
-        for device, sensor in setup.sensors().items():
-            setup.sensor_of(device, sensor)
-    except InputError as error:
-        raise InputError(f"{path}: simulation: {error}") from error
-    return setup
+    return Scenario(
+        str(data.get("name", path.stem)), str(data.get("description", "")), expected, simulation, stages,
+        _tolerances(data.get("tolerances", {}), path), refusal, {stage: str(text) for stage, text in reports.items()},
+        data,
+    )  # fmt: skip
 
 
 def _check_plans(simulation: SimulationSetup, stages: dict[str, dict[str, Any]], path: Path) -> None:
@@ -109,10 +192,8 @@ def _check_plans(simulation: SimulationSetup, stages: dict[str, dict[str, Any]],
     if planned and simulation.profile.planned:
         limits = simulation.profile.commanded_limits(parse_urdf(simulation.nominal_description))
         for stage in planned:
-            try:
+            with _naming(f"{path}: stages: {stage}"):
                 load_settings(stage, str(stages[stage]["plan"]), {}, 1.0, limits, None, simulation.profile)
-            except InputError as error:
-                raise InputError(f"{path}: stages: {stage}: {error}") from error
 
 
 def _stages(data: Any, path: Path) -> dict[str, dict[str, Any]]:
@@ -120,11 +201,11 @@ def _stages(data: Any, path: Path) -> dict[str, dict[str, Any]]:
     if not data:
         raise InputError(f"{path}: stages: is empty; name at least one of {', '.join(STAGES)}")
     stages = {}
-    for stage in STAGES:
-        if stage in data:
-            options = validate.mapping(data[stage], set(STAGE_OPTIONS[stage]), f"{path}: stages: {stage}")
-            stages[stage] = STAGE_OPTIONS[stage] | options
-            _check_options(stage, stages[stage], f"{path}: stages: {stage}")
+    for stage in filter(data.__contains__, STAGES):
+        where = f"{path}: stages: {stage}"
+        stages[stage] = STAGE_OPTIONS[stage] | validate.mapping(data[stage], set(STAGE_OPTIONS[stage]), where)
+        with _naming(where):
+            _check_options(stage, stages[stage])
     needed = {"floor": "alignment", "mounts": "floor", "body_shape": "floor"}
     if any(stage in stages and before not in stages for stage, before in needed.items()):
         order = "floor needs alignment, and mounts and body_shape need floor, to run before it"
@@ -132,30 +213,28 @@ def _stages(data: Any, path: Path) -> dict[str, dict[str, Any]]:
     return stages
 
 
-def _check_options(stage: str, options: dict[str, Any], where: str) -> None:
+def _check_options(stage: str, options: dict[str, Any]) -> None:
     """Raise `InputError` for what the stage's node would not take: a run would notice only when its turn comes."""
     for key, value in options.items():
         if value is None:
             continue
-        try:
-            if key == "method":
-                (methods.alignment_method if stage == "alignment" else methods.floor_method)(str(value))
-            elif key == "fit_method":
-                validate.choice(value, FIT_METHODS, key)
-            else:
-                NODE_COMMANDS[NODES[stage]].option(key).value(value)
-        except InputError as error:
-            raise InputError(f"{where}: {error}") from error
+        if key == "method":
+            (methods.alignment_method if stage == "alignment" else methods.floor_method)(str(value))
+        elif key == "fit_method":
+            validate.choice(value, FIT_METHODS, key)
+        else:
+            NODE_COMMANDS[NODES[stage]].option(key).value(value)
 
 
 def _tolerances(data: Any, path: Path) -> dict[str, dict[str, float]]:
     data = validate.mapping(data, set(STAGES), f"{path}: tolerances")
     result = {}
     for stage in STAGES:
-        given = validate.mapping(data.get(stage), known_of(stage), f"{path}: tolerances: {stage}")
+        where, known = f"{path}: tolerances: {stage}", {each.name for each in TOLERANCES[stage]}
+        given = validate.mapping(data.get(stage), known, where)
         for key, value in given.items():
             if isinstance(value, bool) or not isinstance(value, (int, float)) or not value > 0:
-                raise InputError(f"{path}: tolerances: {stage}: {key}: is {value!r}; expected a number above 0")
+                raise InputError(f"{where}: {key}: is {value!r}; expected a number above 0")
         result[stage] = defaults_of(stage) | given
     return result
 
@@ -164,9 +243,8 @@ def with_changes(
     scenario: Scenario, seed: int | None, mount_errors: tuple[float, float] | None, sensor: str | None,
     robot: str | None = None,
 ) -> Scenario:  # fmt: skip
-    """Return the scenario with another seed, robot (with its own sensor) or sensor, or with lidar mount errors of a
-    length (mm) and angle (deg), drawn from the seed. Raises `InputError` that names the option of the command for a
-    change that cannot be used."""
+    """Return the scenario with another seed, robot (with its own sensor) or sensor, or lidar mount errors of a length
+    (mm) and angle (deg) drawn from the seed. Raises `InputError` naming the option that cannot be used."""
     for option, name, load in (("--robot", robot, load_profile), ("--sensor", sensor, sensors_called)):
         with _naming(option):
             if name is not None:
@@ -189,9 +267,9 @@ def with_changes(
 
 
 @contextlib.contextmanager
-def _naming(options: str) -> Iterator[None]:
-    """A context whose `InputError` begins with the options, if any are given."""
+def _naming(where: str) -> Iterator[None]:
+    """A context whose `InputError` begins with `where`, unless that is empty."""
     try:
         yield
     except InputError as error:
-        raise InputError(f"{options}: {error}" if options else str(error)) from error
+        raise InputError(f"{where}: {error}" if where else str(error)) from error

@@ -19,8 +19,7 @@ ENOUGH = 50  # returns in a bin that is drawn
 
 
 def parameters(result: Identification, side: int) -> list[tuple[str, float, float, float, str, bool]]:
-    """Return, for each scalar that may vary: key, value, standard deviation, the sensor file's, unit, whether
-    determined."""
+    """Return, for each scalar that may vary: key, value, standard deviation, prior's, unit, whether determined."""
     prior, rows = np.sqrt(np.diag(result.models[side].prior_covariance())), []
     for key, index in KEY_OF_SCALAR.items():
         if prior[index] > 0:

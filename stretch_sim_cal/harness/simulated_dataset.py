@@ -1,9 +1,5 @@
-"""Body-shape datasets from the embedded simulator without ROS: as the collecting node writes them, in seconds; and how
-a shape compares with the true outline.
-
-For tests, benchmarks and campaigns of the fit. Where no calibration is given, that which a run would have found is
-taken from the truth, in the frame in which the left lidar has its described pose.
-"""
+"""Body-shape datasets from the embedded simulator without ROS, as the collecting node writes them, for tests,
+benchmarks and campaigns; and how a shape compares with the true outline."""
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -63,9 +59,8 @@ class BodyDatasetRecorder:
         surroundings: Callable[[int], Mapping[str, Surface]] = lambda number: {},
         really: Callable[[int], Mapping[str, float]] = lambda number: {},
     ) -> None:  # fmt: skip
-        """Write a sample of `frames` pairs of scans for each pose (values of the planned joints; m, rad). By pose
-        number, `surroundings` gives surfaces in world coordinates, and `really` joint values that differ from those
-        reported."""
+        """Write a sample of `frames` pairs of scans for each pose (values of the planned joints). By pose number,
+        `surroundings` gives surfaces in world coordinates, `really` joint values that differ from those reported."""
         writer = DatasetWriter(
             directory, self._simulator.nominal_description, {"tool": "simulated"}, self.footprint_from_base_link,
             self._simulator.profile.planned_names, tuple(self._simulator.profile.further),
@@ -85,8 +80,7 @@ class BodyDatasetRecorder:
             writer.write_sample(commanded, capture.actual, capture.points, capture.clouds, capture.joints)
 
     def outline(self, pose: Mapping[str, float]) -> np.ndarray:
-        """Return the corners (K, 2) of the true outline, payload included, at commanded values of the planned
-        joints."""
+        """Return the corners (K, 2) of the true outline, payload included, at values of the planned joints."""
         self._place(pose)
         footprint_from_base_link = self.footprint_from_base_link @ self._lidar_base_from_base
         return outline_of(each.moved(footprint_from_base_link) for each in self._simulator.true_surfaces().values())
@@ -95,8 +89,7 @@ class BodyDatasetRecorder:
         self, samples: Sequence[Sample], **fits: Callable[[Sequence[Sample]], Shape | None]
     ) -> dict[str, list[tuple[float, float]]]:
         """Return by fit, for the samples at each place of the shape's axes, how far the true robot sticks out of its
-        shape (m), and its area over that of the smallest capsule around the true outlines; without those that have
-        none."""
+        shape (m), and the shape's area over that of the smallest capsule around the true outlines."""
         places: dict[tuple[float, ...], list[Sample]] = {}
         for sample in samples:
             place = tuple(sample.commanded[joint] for joint in self._simulator.profile.shape_joints)

@@ -1,10 +1,4 @@
-"""The verdict: the results of a run beside the truth that only the simulator knows, with errors and tolerances.
-
-A calibration from clouds alone is expressed in *the lidar's base_link*: the frame in which the left lidar has
-exactly its described pose. An error of the left extrinsics moves that frame against the physical base_link, so
-floor and outline are brought into it before anything is compared. A calibration that holds the lidars' extrinsics
-is judged in the physical base_link.
-"""
+"""The verdict: the results of a run beside the truth that only the simulator knows, with errors and tolerances."""
 
 import json
 import math
@@ -30,8 +24,7 @@ from stretch_sim_cal.geometry.transforms import SIDES, check_rigid, inverse, log
 from stretch_sim_cal.geometry.transforms import error as transform_error
 from stretch_sim_cal.harness.fitted_body import RobotBody
 from stretch_sim_cal.harness.processes import RunFiles
-from stretch_sim_cal.harness.scenario import Scenario
-from stretch_sim_cal.harness.tolerances import WRONG, quantities_of
+from stretch_sim_cal.harness.scenario import WRONG, Scenario, quantities_of
 from stretch_sim_cal.recording.dataset import METADATA, read_dataset, read_metadata
 from stretch_sim_cal.robot.description import load_model
 from stretch_sim_cal.robot.profile import GEOMETRIES, profile_called
@@ -46,9 +39,9 @@ class RunTruth:
     """True poses (4, 4) of the lidars by name in the physical base_link, where the description has them, and the true
     floor. A robot with one lidar has its right one where the left one is.
 
-    With `mounts_known` the calibration that is judged is one of the physical base_link. `robot` is the name or path of
-    the robot's profile, None for the Stretch; `lidar_geometry` what the simulated lidars see, as in a profile.
-    """
+    With `mounts_known` the calibration that is judged is in the physical base_link, else in the one in which the left
+    lidar has its described pose. `robot` is the name or path of the robot's profile, None for the Stretch;
+    `lidar_geometry` what the simulated lidars see, as in a profile."""
 
     base_from_lidar: Mapping[str, np.ndarray]
     nominal_base_from_lidar: Mapping[str, np.ndarray]
@@ -93,7 +86,6 @@ class RunTruth:
         return footprint_from_base(self.floor) @ self.lidar_base_from_base
 
     def for_calibration(self, file: CalibrationFile) -> "RunTruth":
-        """Return the truth in the frame in which that calibration is expressed."""
         return replace(self, mounts_known=stored_mounts(file) is not None)
 
 

@@ -1,6 +1,9 @@
-"""A case: its inputs reach what is simulated, and its stages what is judged."""
+"""A case: its inputs reach what is simulated, and its stages what is judged; a share of the cases also runs through the
+real nodes, which must come to the same."""
 
+import re
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -10,15 +13,13 @@ from stretch_sim_cal.calibration.results import AlignmentResult
 from stretch_sim_cal.campaign import case
 from stretch_sim_cal.campaign.plan import INPUTS, TOOLS, Campaign, contradicts
 from stretch_sim_cal.errors import Refused
-from stretch_sim_cal.geometry.transforms import SIDES, inverse, log
+from stretch_sim_cal.geometry.transforms import SIDES, exp, inverse, log
 from stretch_sim_cal.robot.stretch import WITHOUT_TOOL, available_tools
 from stretch_sim_cal.sensor.points import coordinates
 from stretch_sim_cal.sensor.sensor import load_sensor
 from stretch_sim_cal.truth import nees
 
 CAMPAIGN = Campaign.from_mapping({"name": "tried", "sensor": "jt128_sparse_real"}, "tried.yaml")
-
-
 DEFAULTS = {name: known.default for name, known in INPUTS.items()}
 
 
@@ -241,3 +242,61 @@ def test_lidars_whose_ranges_differ_are_aligned_where_that_looks_like_a_shift(nu
     assert not aligned.refusals and tried.num_places <= places
     assert np.linalg.norm(off[:3]) < furthest
     assert nees(off, aligned.covariance_to_first) < most
+
+
+WITH_NODES = Campaign.from_mapping(
+    {"name": "with nodes", "sensor": "jt128_sparse", "nodes": 0.25, "inputs": {
+        "recording.alignment_frames": 4, "recording.floor_frames": 3, "lidar.noise": 0.5,
+    }}, "campaign.yaml",
+)  # fmt: skip
+
+
+def test_the_share_of_cases_through_nodes_is_spread_over_the_indices_without_a_pushed_robot():
+    numbers = WITH_NODES.numbers(0)
+    chosen = [index for index in range(400) if case.goes_through_nodes(WITH_NODES, index, numbers)]
+    assert len(chosen) == 100 and chosen[0] == 0 and np.diff(chosen).max() <= 5
+    assert not case.goes_through_nodes(WITH_NODES, 0, numbers | {"recording.moved_mm": 3.0})
+
+
+THREE = {"robot": "three_lidar_amr", "sensor": "os0_32_sparse", "methods": {"alignment": "gicp", "floor": "published"}}
+
+
+@pytest.fixture(scope="module", params=[{}, pytest.param(THREE, marks=pytest.mark.long)], ids=["two", "three lidars"])
+def run(request, tmp_path_factory):
+    """A case, its results, its folder, and what its run through the nodes came to."""
+    folder = tmp_path_factory.mktemp("case")
+    campaign = Campaign.from_mapping(WITH_NODES.data | request.param, "its.yaml")
+    through = case.SimulatedCase(campaign, campaign.numbers(0), (1, 0), folder)
+    results = {"alignment": through.aligned, "floor": through.floor}
+    return through, results, folder, case.through_nodes(campaign, through.numbers, through.setup, results, folder)
+
+
+def test_nodes_and_arrays_come_to_the_same(run):
+    _, results, _, found = run
+    assert all(result.accepted for result in results.values())
+    assert found["nodes.agree"] and found["nodes.message"] == "", found
+    assert found["nodes.alignment.sigmas"] > 0 and ("mast" in run[0].lidars or found["nodes.floor.sigmas"] > 0)
+
+
+def last_lidar_moved(result):
+    *_, (name, pose) = result.base_from_lidar.items()
+    moved = exp(np.array([0, 0.05, 0, 0, 0, 0])) @ pose
+    return replace(result, base_from_lidar=result.base_from_lidar | {name: moved})
+
+
+@pytest.mark.parametrize(
+    ("changed", "broken", "said"),
+    [
+        (last_lidar_moved, False, "alignment: the nodes' result is .* standard deviations from the arrays'"),
+        (lambda result: replace(result, refusals=["too few walls"]), False,
+         "alignment: accepted by the nodes but not by the arrays: too few walls"),
+        (lambda result: result, True, "the simulator died$"),
+    ],
+)  # fmt: skip
+def test_other_results_than_the_nodes_and_a_run_that_breaks_are_told(run, monkeypatch, changed, broken, said):
+    through, results, folder, _ = run
+    ended = SimpleNamespace(broken=broken, refused="", reasons=["the simulator died"] * broken)
+    monkeypatch.setattr(case, "run_scenario", lambda *a, **k: ended)
+    others = {"alignment": changed(results["alignment"])}
+    found = case.through_nodes(through.campaign, through.numbers, through.setup, others, folder)
+    assert not found["nodes.agree"] and re.match(said, found["nodes.message"])

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from stretch_sim_cal.campaign import search
+from stretch_sim_cal.campaign import engine
 from stretch_sim_cal.campaign.plan import Campaign, as_rare_as, contradicts
 
 CAMPAIGN = Campaign.from_mapping(
@@ -32,12 +32,12 @@ def computed(monkeypatch):
         def kill(self):
             pass
 
-    monkeypatch.setattr(search, "CaseProcess", Process)
+    monkeypatch.setattr(engine, "CaseProcess", Process)
     return numbers
 
 
 def test_a_search_that_was_ended_goes_on_where_it_was(tmp_path, computed):
-    whole = search.search(CAMPAIGN, 60, 0, lambda record, score: None)
+    whole = engine.search(CAMPAIGN, 60, 0, lambda record, score: None)
     assert CAMPAIGN.at(np.array(whole["point"]))["room.width"] == pytest.approx(7.5, abs=0.3)
 
     def ends_at_25(record, score):
@@ -46,20 +46,20 @@ def test_a_search_that_was_ended_goes_on_where_it_was(tmp_path, computed):
 
     kept = tmp_path / "kept.jsonl"
     with pytest.raises(KeyboardInterrupt):
-        search.search(CAMPAIGN, 60, 0, ends_at_25, kept=kept)
+        engine.search(CAMPAIGN, 60, 0, ends_at_25, kept=kept)
     done = len(kept.read_text().splitlines())
     kept.write_text(kept.read_text() + '{"campaign": "cut off')
     computed.clear()
     seen = []
-    assert search.search(CAMPAIGN, 60, 0, lambda record, score: seen.append(record["index"]), kept=kept) == whole
+    assert engine.search(CAMPAIGN, 60, 0, lambda record, score: seen.append(record["index"]), kept=kept) == whole
     assert seen == list(range(60)) and computed == list(range(done, 60))
     assert len(kept.read_text().splitlines()) == 60
 
 
 def test_where_nothing_is_accepted_the_search_begins_anew_until_it_has_tried_as_many_as_asked(computed, monkeypatch):
-    monkeypatch.setattr(search, "wrongness", lambda record, freedom: 0.0)
+    monkeypatch.setattr(engine, "wrongness", lambda record, freedom: 0.0)
     tried = []
-    search.search(CAMPAIGN, 40, 3, lambda record, score: tried.append(tuple(record["point"])))
+    engine.search(CAMPAIGN, 40, 3, lambda record, score: tried.append(tuple(record["point"])))
     assert computed == list(range(40)) and len(set(tried)) == 40
 
 
@@ -73,5 +73,5 @@ def test_stages_are_compared_by_how_rare_their_errors_are():
         "mounts.accepted": False, "mounts.sigmas": 20.0, "body_shape.accepted": True, "body_shape.sigmas": None,
     }  # fmt: skip
     freedom = {"alignment": 6, "floor": 3, "mounts": 12, "body_shape": 0}
-    assert search.wrongness(record, freedom) == pytest.approx(float(as_rare_as(3.5**2, 3)))
-    assert search.wrongness({"status": "crashed"}, freedom) == 0.0
+    assert engine.wrongness(record, freedom) == pytest.approx(float(as_rare_as(3.5**2, 3)))
+    assert engine.wrongness({"status": "crashed"}, freedom) == 0.0

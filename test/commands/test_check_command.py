@@ -11,14 +11,8 @@ import pytest
 from called import called, edited
 from made_results import by_arm_and_wheels
 
-from stretch_sim_cal.calibration.calibration_file import (
-    FLOOR,
-    FOOTPRINT,
-    RIGHT_TO_LEFT,
-    WHEELS,
-    CalibrationFile,
-    convention_of,
-)
+from stretch_sim_cal.calibration import calibration_file as keys
+from stretch_sim_cal.calibration.calibration_file import RIGHT_TO_LEFT, CalibrationFile
 from stretch_sim_cal.calibration.checks import Described, inconsistencies
 from stretch_sim_cal.calibration.mounts.file import MOUNTS, stored_mounts
 from stretch_sim_cal.commands.described import described, load_description
@@ -53,7 +47,7 @@ def swapped(data):
 @pytest.mark.parametrize(
     ("change", "expected"),
     [
-        (lambda data: data[FLOOR]["data"].update(distance=-0.0295), "floors"),
+        (lambda data: data[keys.FLOOR]["data"].update(distance=-0.0295), "floors"),
         (swapped, "left and right were swapped"),
     ],
 )
@@ -79,7 +73,7 @@ def moved(key=RIGHT_TO_LEFT, lidar=None, by=0.1, accepted=True):
     [
         (moved(accepted=False), "right_to_left_transform: data"),
         (
-            lambda data: data[FOOTPRINT]["covariance"][0].__setitem__(0, 1e-8),
+            lambda data: data[keys.FOOTPRINT]["covariance"][0].__setitem__(0, 1e-8),
             "floor_to_base_link_transform: covariance",
         ),
     ],
@@ -118,7 +112,7 @@ def whole(tmp_path):
         ),
         (moved(MOUNTS, "left"), "lidar_mounts and right_to_left_transform have the right lidar"),
         (moved(MOUNTS, "right"), "lidar_mounts and right_to_left_transform have the right lidar"),
-        (moved(WHEELS, "right"), "base_footprint_from_lidars and right_to_left_transform have the right lidar"),
+        (moved(keys.WHEELS, "right"), "base_footprint_from_lidars and right_to_left_transform have the right lidar"),
     ],
 )
 def test_a_lidar_that_the_parts_of_a_file_have_in_two_places_is_a_problem(whole, change, said):
@@ -159,7 +153,7 @@ def test_lidars_beyond_two_are_shown_held_against_their_description_and_compared
         entry, moved = data[RIGHT_TO_LEFT], exp([off, 0, 0, 0, 0, 0])
         data.clear()
         data[RIGHT_TO_LEFT] = entry | {"data": (moved @ lidars.to_left["right"]).tolist()}
-        mast = {"data": (moved @ lidars.to_left["mast"]).tolist(), "convention": convention_of("mast")}
+        mast = {"data": (moved @ lidars.to_left["mast"]).tolist(), "convention": keys.convention_of("mast")}
         data["mast_to_left_transform"] = entry | mast
 
     near = edited(calibration, third).rename(tmp_path / "near.yaml")

@@ -51,7 +51,8 @@ def test_mobility_tells_the_configuration_space():
 def test_workspace_writes_points_and_a_picture(tmp_path):
     csv, npz, plot = tmp_path / "points.csv", tmp_path / "points.npz", tmp_path / "plot.png"
     held = ("--joint", "wrist_pitch_joint=0", "wrist_roll_joint=0", "lift_joint=0.5")
-    common = ("workspace", "stretch4", "--frame", "grasp_center_link", *held, "--resolution", "0.1")
+    few = ("--resolution", "0.1", "--samples", "65536")
+    common = ("workspace", "stretch4", "--frame", "grasp_center_link", *held, *few)
     summary = answer(*common, "--points", csv, "--plot", plot)
     assert summary["dimension"] == 2
     table = np.loadtxt(csv, delimiter=",", skiprows=1)
@@ -67,7 +68,8 @@ def test_workspace_writes_points_and_a_picture(tmp_path):
 def test_the_orientations_at_a_point_are_printed_and_written(tmp_path):
     path = tmp_path / "orientations.npz"
     command = ("workspace", "stretch4", "--frame", "grasp_center_link", "--joint", "wrist_roll_joint=0")
-    _, out, _ = called(*command, "--orientations", "0.6 0.1 0.8", "--points", path, code=0)
+    at_point = ("--orientations", "0.6 0.1 0.8", "--samples", "2048")
+    _, out, _ = called(*command, *at_point, "--points", path, code=0)
     assert "grasp_center_link in base_footprint at 0.6 0.1 0.8: the orientation can change in one way" in out
     with np.load(path) as stored:
         positions = dict(zip(stored["variables"], stored["configurations"].T, strict=True))

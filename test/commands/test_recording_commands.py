@@ -194,7 +194,7 @@ def test_sqlite_recordings_with_the_older_frame_names_are_read_as_well(tmp_path,
 @pytest.fixture(scope="module")
 def corridor(tmp_path_factory):
     folder = tmp_path_factory.mktemp("recordings") / "corridor"
-    record(folder, world="long_corridor")
+    record(folder, world="long_corridor", pairs=8)
     return folder
 
 

@@ -88,7 +88,7 @@ def test_without_rings_nothing_can_be_identified_but_clouds_of_a_driver_that_cor
     code, _, said = called("sensor", folder, "--out", tmp_path / "units")
     assert code == 2 and "left lidar: the points have no field ring" in said and not (tmp_path / "units").exists()
     corrected = simulated(seed=1, driver={"distance_correction": True, "firing_time_correction": True})
-    recording = record(corrected, tmp_path / "corrected", without=("ring",))
+    recording = record(corrected, tmp_path / "corrected", scans=3, without=("ring",))
     code, _, said = called("calibrate", recording, "--only", "alignment", "--out", tmp_path / "cal.yaml")
     assert code == 0 and "left lidar: the points have no field ring" in said
 

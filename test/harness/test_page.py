@@ -2,7 +2,6 @@
 places, few enough, and nothing from a network; and which clouds a run keeps for it."""
 
 import base64
-import dataclasses
 import json
 import re
 from dataclasses import replace
@@ -41,7 +40,7 @@ def wall(count: int, heights: tuple[float, float]) -> np.ndarray:
 
 def test_a_robot_with_one_lidar_has_no_pictures_of_two(tmp_path):
     profile = profile_called("two_lidar_amr")
-    one = dataclasses.replace(profile, lidars={"left": profile.lidars["left"], "right": profile.lidars["left"]})
+    one = replace(profile, lidars={"left": profile.lidars["left"], "right": profile.lidars["left"]})
     titles = [
         [section.title for section in report.sections(RunFiles(tmp_path), ["drive"], each)] for each in (profile, one)
     ]

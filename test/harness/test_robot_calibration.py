@@ -21,7 +21,6 @@ from stretch_sim_cal.calibration import verification
 from stretch_sim_cal.calibration.body.model import load_body_shape_model
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile
 from stretch_sim_cal.calibration.mounts.file import stored_mounts
-from stretch_sim_cal.commands import calibrate_robot
 from stretch_sim_cal.errors import InputError, Refused
 from stretch_sim_cal.geometry.transforms import SIDES, error, from_xyz_rpy
 from stretch_sim_cal.harness import robot_calibration, robot_session
@@ -254,7 +253,7 @@ def test_a_drive_is_asked_for_before_the_robot_moves(robot, monkeypatch):
     asked = []
     monkeypatch.setattr("builtins.input", lambda question: asked.append(question) or "no")
     with pytest.raises(Refused, match="nothing was moved"):
-        calibrate_robot._ask_for_motion("drive", False, profile_called(None))
+        robot_calibration._ask_for_motion("drive", False, profile_called(None))
     assert "THE ROBOT IS GOING TO DRIVE" in asked[0] and "mode navigation or velocity" in asked[0]
 
 
@@ -282,10 +281,10 @@ def test_a_drive_that_was_cut_off_is_put_aside_and_its_result_stands_on_the_page
     page = robot_calibration.write_page_of(session, profile_called(None)).read_text()
     assert "Lidars relative to the wheels" in page and "Wheels compared with arm" in page and "agree" in page
     shutil.copy(robot / "found.yaml", session.folder / "before.yaml")
-    assert robot_calibration._present_drive(session.old).valid
+    assert robot_calibration._drive_holds(session.old)
     elsewhere = by_arm_and_wheels(np.random.default_rng(1), other=from_xyz_rpy((0.0, 0.05, 0.0), (0.0, 0.0, 0.0)))
-    present = robot_calibration._present_drive(elsewhere)
-    assert not present.valid and "has moved relative to the left one" in present.sentence
+    with pytest.raises(InputError, match="has moved relative to the left one"):
+        robot_calibration._drive_holds(elsewhere)
 
 
 def test_the_lidars_of_a_robot_with_three_are_aligned_in_one_command_and_all_on_its_page(tmp_path):

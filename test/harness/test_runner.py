@@ -14,9 +14,8 @@ import psutil
 import pytest
 
 from stretch_sim_cal.command import outcome_in
-from stretch_sim_cal.commands.run import Progress
 from stretch_sim_cal.errors import InputError, Refused, RunFailure
-from stretch_sim_cal.harness.processes import Process, ProcessSequence, RunFiles, Runner, own_domain
+from stretch_sim_cal.harness.processes import Process, ProcessSequence, Progress, RunFiles, Runner, own_domain
 
 
 def script(name: str, code: str, **options) -> Process:

@@ -8,9 +8,9 @@ import pytest
 
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import SIDES
+from stretch_sim_cal.harness import scenario as scenarios
 from stretch_sim_cal.harness.processes import RunFiles
-from stretch_sim_cal.harness.scenario import STAGES, scenario_from_mapping
-from stretch_sim_cal.harness.tolerances import TOLERANCES, WHOLE, Tolerance, defaults_of, quantities_of
+from stretch_sim_cal.harness.scenario import STAGES, TOLERANCES, defaults_of, quantities_of, scenario_from_mapping
 from stretch_sim_cal.harness.verdict import COMPARISONS, judge_stage
 
 
@@ -42,7 +42,8 @@ def scenario(**bounds):
 def test_a_row_makes_a_tolerance_that_scenarios_know_and_runs_judge_by(tmp_path, monkeypatch):
     with pytest.raises(InputError, match="unknown key 'bow_mm'"):
         scenario(bow_mm=2.0)
-    row = Tolerance("bow_mm", 2.0, "bow_error_mm", "mm", {WHOLE: "floor: bow"}, "{producer} has it bent by {error}")
+    labels, exceeded = {scenarios.WHOLE: "floor: bow"}, "{producer} has it bent by {error}"
+    row = scenarios.Tolerance("bow_mm", 2.0, "bow_error_mm", "mm", labels, exceeded)
     monkeypatch.setitem(TOLERANCES, "floor", (*TOLERANCES["floor"], row))
     monkeypatch.setitem(COMPARISONS, "floor", lambda files, truth: {"bow_error_mm": (2.2, "2.2", "0")})
     files = RunFiles(tmp_path)

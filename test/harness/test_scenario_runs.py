@@ -1,8 +1,5 @@
-"""Runs of the harness, real nodes and real DDS from the simulator to the verdict and the report.
-
-One whole run on sparse lidars is shared. Then the calibration is broken on purpose, and the run has to fail and name
-the culprit: the files of the shared run, one of them changed, are judged.
-"""
+"""Runs of the harness, real nodes and real DDS from the simulator to the verdict and the report: one is shared, then
+its files are changed on purpose, and the verdict has to name the culprit."""
 
 import dataclasses
 import json

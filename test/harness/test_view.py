@@ -4,10 +4,10 @@ import dataclasses
 import socket
 import sys
 import urllib.request
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
+import psutil
 import pytest
 from made_results import alignment_result, box_returns, floor_result
 
@@ -17,9 +17,9 @@ from stretch_sim_cal.calibration.room import COUNTS, DISAGREE, FEW, VERDICTS, Se
 from stretch_sim_cal.commands import calibrate_robot
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import apply, from_xyz_rpy
-from stretch_sim_cal.harness import run_view
+from stretch_sim_cal.harness import clouds_3d
+from stretch_sim_cal.harness.clouds_3d import RunView
 from stretch_sim_cal.harness.processes import RunFiles
-from stretch_sim_cal.harness.run_view import RunView
 from stretch_sim_cal.view import SHOWN, coloured, opened, residuals
 
 
@@ -67,22 +67,14 @@ def test_a_view_is_served_to_this_machine_unless_an_address_is_given(capfd):
         with urllib.request.urlopen(page.partition("?")[0], timeout=60.0) as answer:
             assert b"<html" in answer.read().lower()
         ports = {port, int(page.rpartition(":")[2].partition("/")[0])}
-        assert listening(ports) == {("0100007F", each) for each in ports}  # 127.0.0.1, bytes reversed
+        listening = [each for each in psutil.net_connections("tcp") if each.status == psutil.CONN_LISTEN]
+        assert {tuple(each.laddr) for each in listening if each.laddr.port in ports} == {
+            ("127.0.0.1", each) for each in ports
+        }
         with pytest.raises(InputError, match=f"--view-port {port}: cannot be served on 127.0.0.1"):
             asked(port=port)
     finally:
         view._server.terminate()
-
-
-def listening(ports: set[int]) -> set[tuple[str, int]]:
-    """Return on which addresses, as the kernel writes them, something listens on these ports."""
-    found = set()
-    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
-        for line in Path(table).read_text().splitlines()[1:]:
-            address, state = line.split()[1], line.split()[3]
-            if state == "0A" and int(address.split(":")[1], 16) in ports:
-                found.add((address.split(":")[0], int(address.split(":")[1], 16)))
-    return found
 
 
 def test_a_runs_files_are_recorded_as_they_come(tmp_path, monkeypatch):
@@ -109,7 +101,7 @@ def test_a_runs_files_are_recorded_as_they_come(tmp_path, monkeypatch):
     known = Observations.of_known_poses((right_in_left,), 1e-6 * np.eye(6))
     verdicts = np.array([COUNTS, FEW, DISAGREE], dtype=np.uint8)
     seen = SeenPatches(np.eye(3), np.array([0.001, np.nan, 0.02]), verdicts)
-    monkeypatch.setattr(run_view, "load_beside", lambda file: dataclasses.replace(known, patches=seen))
+    monkeypatch.setattr(clouds_3d, "load_beside", lambda file: dataclasses.replace(known, patches=seen))
     shown_patches = []
     monkeypatch.setattr(view, "patches", lambda *what, show=view.patches: shown_patches.append(what) or show(*what))
     shown.update()

@@ -16,7 +16,7 @@ from stretch_sim_cal.calibration.calibration_file import CalibrationFile
 from stretch_sim_cal.geometry.planes import footprint_from_base
 from stretch_sim_cal.geometry.transforms import error
 from stretch_sim_cal.harness.processes import RunFiles
-from stretch_sim_cal.harness.tolerances import defaults_of
+from stretch_sim_cal.harness.scenario import defaults_of
 from stretch_sim_cal.harness.verdict import judge_stage, load_truth
 from stretch_sim_cal.ros import base_motion
 from stretch_sim_cal.ros.base_motion import BaseMotion
