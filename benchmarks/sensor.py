@@ -16,19 +16,18 @@ import time
 from pathlib import Path
 
 import numpy as np
-from comparing import mount_errors
+from comparing import chi_square, mount_errors, right_to_left
 from tqdm import tqdm
 
 from stretch_sim_cal import command
 from stretch_sim_cal.calibration.identification import Identification, StationScans, identify
 from stretch_sim_cal.calibration.settings import AlignmentSettings
 from stretch_sim_cal.files import write_text
-from stretch_sim_cal.geometry.transforms import SIDES, from_xyz_rpy, inverse, log
+from stretch_sim_cal.geometry.transforms import SIDES, from_xyz_rpy
 from stretch_sim_cal.sensor.signature import Observer
 from stretch_sim_cal.sensor.unit import CHANNEL_KINDS, SCALARS, ErrorModel
 from stretch_sim_cal.simulation.embedded import EmbeddedSimulator
 from stretch_sim_cal.simulation.setup import SimulationSetup
-from stretch_sim_cal.truth import nees
 
 WITHIN = 3.0
 WANTED = 0.95
@@ -55,8 +54,8 @@ def main() -> int:
         result = identified(simulator, args.turns, args.frames)
         seconds = time.process_time() - start
         drawn += [recovered(result, side, simulator) for side in (0, 1)]
-        truth = inverse(simulator.base_from_lidar("left")) @ simulator.base_from_lidar("right")
-        alignments.append((nees(log(truth @ inverse(result.left_from_right)), result.covariance), seconds))
+        squared = chi_square(right_to_left(simulator), result.left_from_right, result.covariance)
+        alignments.append((squared / 6, seconds))
         if not args.no_twin:
             twins += again(result, args, seed)
     titles = {"Drawn units": drawn, "Units of the unit files, identified again": twins}
@@ -87,8 +86,7 @@ def identified(simulator: EmbeddedSimulator, turns: list[float], frames: int) ->
             station.add(left, right)
         stations.append(station)
         tick += frames
-    nominal = [simulator.base_from_lidar(device, nominal=True) for device in SIDES]
-    return identify(stations, inverse(nominal[0]) @ nominal[1])
+    return identify(stations, right_to_left(simulator, nominal=True))
 
 
 def again(result: Identification, args: argparse.Namespace, seed: int) -> list[dict]:
