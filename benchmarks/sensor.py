@@ -9,6 +9,7 @@ identified once more. Takes ten minutes.
 """
 
 import argparse
+import itertools
 import json
 import sys
 import tempfile
@@ -70,23 +71,27 @@ def main() -> int:
 
 def identified(simulator: EmbeddedSimulator, turns: list[float], frames: int) -> Identification:
     """Return what is found from a recording at each of the robot's turns (deg)."""
-    stations, tick = [], 0
-    settings = AlignmentSettings(base_from_left=simulator.base_from_lidar("left", nominal=True))
-    for turn in turns:
+    stations = []
+    for tick, turn in zip(itertools.count(0, frames), turns, strict=False):
         simulator.move_base(from_xyz_rpy((0.0, 0.0, 0.0), (0.0, 0.0, np.radians(turn))))
         scans = {device: [simulator.scan(device, tick + k) for k in range(frames)] for device in SIDES}
-        signatures = []
-        for device in SIDES:
-            observer = Observer()
-            for number, scan in enumerate(scans[device]):
-                observer.add(scan, simulator.start_time(device, tick + number))
-            signatures.append(observer.signature([simulator.sensor]))
-        station = StationScans(tuple(signatures), settings)
-        for left, right in zip(*scans.values(), strict=True):
-            station.add(left, right)
-        stations.append(station)
-        tick += frames
+        stations.append(station(simulator, scans, tick))
     return identify(stations, right_to_left(simulator, nominal=True))
+
+
+def station(simulator: EmbeddedSimulator, scans: dict[str, list[np.ndarray]], first: int) -> StationScans:
+    """Return the scans of a standing place, those of both lidars from tick `first` on."""
+    signatures = []
+    for device, own in scans.items():
+        observer = Observer()
+        for number, scan in enumerate(own):
+            observer.add(scan, simulator.start_time(device, first + number))
+        signatures.append(observer.signature([simulator.sensor]))
+    settings = AlignmentSettings(base_from_left=simulator.base_from_lidar("left", nominal=True))
+    found = StationScans(tuple(signatures), settings)
+    for left, right in zip(*scans.values(), strict=True):
+        found.add(left, right)
+    return found
 
 
 def again(result: Identification, args: argparse.Namespace, seed: int) -> list[dict]:
