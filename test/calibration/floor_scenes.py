@@ -6,15 +6,15 @@ from functools import cache
 
 import numpy as np
 from alignment_scenes import FEW_RAYS
+from comparing import right_to_left
+from floor import known_and_true
 from floor_shapes import height_field
 
 from stretch_sim_cal.calibration.floor.support_method import SupportFloor
 from stretch_sim_cal.calibration.results import FloorResult
 from stretch_sim_cal.calibration.settings import FloorSettings
-from stretch_sim_cal.geometry.planes import Plane, floor_between
-from stretch_sim_cal.geometry.transforms import exp, from_xyz_rpy, inverse
-from stretch_sim_cal.robot.description import parse_urdf
-from stretch_sim_cal.robot.kinematics import link_transform
+from stretch_sim_cal.geometry.planes import floor_between
+from stretch_sim_cal.geometry.transforms import exp, from_xyz_rpy
 from stretch_sim_cal.robot.surfaces import Surface
 from stretch_sim_cal.sensor.sensor import load_sensor
 from stretch_sim_cal.simulation import solids
@@ -74,12 +74,9 @@ class Scene:
         for index, thing in enumerate(self.things):
             self.simulator.add_surface(f"thing_{index}", thing)
         self.simulator.move_base(from_xyz_rpy([0, 0, self.stands_on]))
-        left, right = (self.simulator.base_from_lidar(device) for device in ("left", "right"))
         self.base_from_left = self.simulator.base_from_lidar("left", nominal=True)
-        self.right_to_left = inverse(left) @ right
-        self.truth: Plane = self.simulator.floor_in_base.moved(self.base_from_left @ inverse(left))
-        model = parse_urdf(self.simulator.nominal_description)
-        self.footprint_from_base = link_transform(model, {}, "base_link", "base_footprint")
+        self.right_to_left = right_to_left(self.simulator)
+        self.footprint_from_base, self.truth = known_and_true(self.simulator)
 
     def pairs(self, count: int) -> Iterator[Pair]:
         return self.simulator.point_pairs(count)

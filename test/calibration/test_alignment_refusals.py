@@ -38,7 +38,7 @@ from stretch_sim_cal.simulation.optics import Hits, Scene
     ],
 )
 def test_what_a_world_does_not_show_is_named_and_left_at_the_guess(world, unobserved):
-    scene = SimulatedScene(world, sensor=FEW_RAYS)
+    scene = SimulatedScene(world)
     result = align([scene.frame(tick) for tick in range(3)], scene.initial, scene.settings)
     assert sorted(direction.name for direction in result.directions if not direction.observed) == unobserved
     assert not any("moved" in refusal for refusal in result.refusals)
