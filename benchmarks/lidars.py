@@ -11,7 +11,7 @@ import argparse
 import itertools
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -49,10 +49,15 @@ def scene(seed: int, sensor: str, frames: int, robot: str = ROBOT, joints: Seque
     return cal.simulate(robot, "furnished_room", sensor, seed, frames=frames, mount_errors=None, simulation=setup)
 
 
-def cut(cloud: np.ndarray, bearing: float, width: float) -> np.ndarray:
-    """Return what of a cloud lies within a half width (rad) of a bearing."""
-    turn = np.angle(np.exp(1j * (np.arctan2(cloud["y"], cloud["x"]) - bearing)))
-    return cloud[np.abs(turn) < width]
+def seen(sim: cal.Simulated, views: Mapping[str, tuple[float, float]]) -> dict[str, list[np.ndarray]]:
+    """Return the lidars' clouds, those of some cut down to a bearing and a half width (rad)."""
+
+    def cut(cloud: np.ndarray, bearing: float, width: float) -> np.ndarray:
+        turn = np.angle(np.exp(1j * (np.arctan2(cloud["y"], cloud["x"]) - bearing)))
+        return cloud[np.abs(turn) < width]
+
+    return {name: [cut(cloud, *views[name]) if name in views else cloud for cloud in own]
+            for name, own in sim.clouds.items()}  # fmt: skip
 
 
 def mounts(args: argparse.Namespace) -> None:
@@ -79,9 +84,9 @@ def mounts(args: argparse.Namespace) -> None:
                 name: [returns_of(simulator.scan(name, (number + 1) * args.frames + k)) for k in range(args.frames)]
                 for name in NAMES
             }
-            seen = {name: return_columns(np.concatenate(own)) for name, own in scans.items()}
+            columns = {name: return_columns(np.concatenate(own)) for name, own in scans.items()}
             joints = profile.joint_positions(model, pose)
-            samples.append(mounted.sample(f"pose {number}", joints, seen, settings.joint_offsets))
+            samples.append(mounted.sample(f"pose {number}", joints, columns, settings.joint_offsets))
         for count in (2, len(NAMES)):
             kept = [replace(each, clouds={name: each.clouds[name] for name in NAMES[:count]}) for each in samples]
             result = solve_samples(mounted, kept, file, settings)
@@ -127,9 +132,7 @@ def main() -> None:
     for seed in range(args.first, args.first + args.seeds):
         sim = scene(seed, args.sensor, args.frames)
         for view, cuts in (("all see all", {}), ("apart", APART)):
-            seen = {name: [cut(one, *cuts[name]) if name in cuts else one for one in own]
-                    for name, own in sim.clouds.items()}  # fmt: skip
-            result = cal.calibrate(sim.rig, seen, floor=False)
+            result = cal.calibrate(sim.rig, seen(sim, cuts), floor=False)
             for pair, off in result.errors(sim.truth).pairs.items():
                 said = np.sqrt(np.diag(result.covariance_of(*pair)).reshape(2, 3).sum(axis=1))
                 row = (off.mm, off.deg, 1e3 * said[0], np.degrees(said[1]), off.nees, result.accepted)
