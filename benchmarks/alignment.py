@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 
 import comparing
 import numpy as np
-from comparing import ALIGNMENT_FRAMES, Comparison, Effect, Recording, solved
+from comparing import ALIGNMENT_FRAMES, Comparison, Effect, Recording, chi_square, drawn_twist, right_to_left, solved
 from cramer_rao import alignment_bound
 from watch import ERRORS
 
@@ -27,12 +27,11 @@ from stretch_sim_cal.calibration.methods import alignment_method
 from stretch_sim_cal.calibration.published import PublishedAlignment
 from stretch_sim_cal.calibration.results import AlignmentResult
 from stretch_sim_cal.calibration.settings import AlignmentSettings
-from stretch_sim_cal.geometry.transforms import SIDES, exp, from_xyz_rpy, inverse, log
+from stretch_sim_cal.geometry.transforms import SIDES, exp, from_xyz_rpy
 from stretch_sim_cal.sensor.sensor import DEFAULT_SENSOR, load_sensor
 from stretch_sim_cal.sensor.unit import UnitSpread
 from stretch_sim_cal.simulation.embedded import EmbeddedSimulator, xyz
 from stretch_sim_cal.simulation.setup import SimulationSetup
-from stretch_sim_cal.truth import nees
 
 
 @dataclass(frozen=True)
@@ -112,10 +111,8 @@ def compare(row: Row, seed: int) -> dict:
     random = np.random.default_rng(seed)
     setup = SimulationSetup(row.world, row.sensor, seed, *comparing.mount_errors(random))
     simulator = EmbeddedSimulator(setup, replace(load_sensor(row.sensor), range_noise=row.range_noise))
-    truth = inverse(simulator.base_from_lidar("left")) @ simulator.base_from_lidar("right")
-    base_from_left = simulator.base_from_lidar("left", nominal=True)
-    described = inverse(base_from_left) @ simulator.base_from_lidar("right", nominal=True)
-    guess = exp(np.concatenate([size * _direction(random) for size in row.guess_off])) @ described
+    truth, base_from_left = right_to_left(simulator), simulator.base_from_lidar("left", nominal=True)
+    guess = exp(drawn_twist(random, *row.guess_off)) @ right_to_left(simulator, nominal=True)
     if row.anywhere:
         x, y = random.uniform(-0.5, 0.5, 2)
         simulator.move_base(from_xyz_rpy((x, y, 0.0), (0.0, 0.0, random.uniform(-np.pi, np.pi))))
@@ -137,7 +134,7 @@ def compared(truth: np.ndarray, found: Mapping[str, tuple[AlignmentResult, float
         judged["errors"][name] = comparing.pose_errors(truth, result.right_to_left) | {"cpu_s": seconds}
         judged["refusals"][name] = result.refusals
         if np.isfinite(result.covariance).all():
-            judged["nees"][name] = nees(log(truth @ inverse(result.right_to_left)), result.covariance)
+            judged["nees"][name] = chi_square(truth, result.right_to_left, result.covariance) / 6
     return judged
 
 
@@ -162,11 +159,6 @@ def rms(covariance: np.ndarray) -> float:
     return float(np.sqrt(np.trace(covariance)))
 
 
-def _direction(random: np.random.Generator) -> np.ndarray:
-    direction = random.normal(size=3)
-    return direction / np.linalg.norm(direction)
-
-
 def clouds(simulator: EmbeddedSimulator, count: int, biases: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Yield pairs of clouds (N, 3), the ranges too long by `biases` (2, channels) in m."""
     for tick in range(count):
@@ -181,8 +173,7 @@ def clouds(simulator: EmbeddedSimulator, count: int, biases: np.ndarray) -> Iter
 def peak_memory(frames: int) -> int:
     """Return this process's peak memory in MB after aligning so many frames, simulator and libraries included."""
     simulator = EmbeddedSimulator(SimulationSetup())
-    method = alignment_method()(inverse(simulator.base_from_lidar("left")) @ simulator.base_from_lidar("right"), None)
-    solved({"ours": method}, simulator.point_pairs(frames))
+    solved({"ours": alignment_method()(right_to_left(simulator), None)}, simulator.point_pairs(frames))
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
 
 

@@ -17,7 +17,7 @@ from stretch_sim_cal.calibration.clouds import given_clouds
 from stretch_sim_cal.calibration.methods import alignment_method
 from stretch_sim_cal.calibration.settings import AlignmentSettings
 from stretch_sim_cal.files import write_text
-from stretch_sim_cal.geometry.transforms import SIDES, error, inverse
+from stretch_sim_cal.geometry.transforms import SIDES, error, inverse, log
 from stretch_sim_cal.sensor.sensor import Sensor, load_sensor
 from stretch_sim_cal.sensor.unit import ErrorModel
 from stretch_sim_cal.sensor.unit_file import write_simulated_unit
@@ -70,12 +70,26 @@ class Recording:
             units = _unit_files(effect, random, Path(folder))
             setup = SimulationSetup(world, effect.simulated, seed, *mount_errors(random), base, units=units)
             self.simulator = EmbeddedSimulator(setup, sensor_named(effect.simulated))
-        self.pairs = self.simulator.recorded_pairs
+        self.pairs, self.right_to_left = self.simulator.recorded_pairs, right_to_left(self.simulator)
 
-    @property
-    def right_to_left(self) -> np.ndarray:
-        left, right = (self.simulator.base_from_lidar(device) for device in SIDES)
-        return inverse(left) @ right
+
+def right_to_left(simulator: EmbeddedSimulator, nominal: bool = False) -> np.ndarray:
+    """Return the true transform (4, 4) between the lidars, or that of the description."""
+    left, right = (simulator.base_from_lidar(side, nominal=nominal) for side in SIDES)
+    return inverse(left) @ right
+
+
+def drawn_twist(random: np.random.Generator, distance: float, angle: float) -> np.ndarray:
+    """Return a twist (6,) of a length (m) and an angle (rad) in random directions."""
+    directions = random.normal(size=(2, 3))
+    directions /= np.linalg.norm(directions, axis=1, keepdims=True)
+    return np.concatenate([distance * directions[0], angle * directions[1]])
+
+
+def chi_square(truth: np.ndarray, estimate: np.ndarray, covariance: np.ndarray) -> float:
+    """Return the squared error of a transform (4, 4) over its covariance (6, 6): 6 on average if that is right."""
+    twist = log(truth @ inverse(estimate))
+    return float(twist @ np.linalg.solve(covariance, twist))
 
 
 sensor_named = lru_cache(load_sensor)
@@ -103,9 +117,9 @@ def aligned(effect: Effect, seed: int) -> dict[str, tuple[Any, float]]:
 
 def described(simulator: EmbeddedSimulator, sensor: Sensor | None = None) -> Any:
     """Return our alignment method as description and sensor file have a robot; without a sensor the published one."""
-    left, right = (simulator.base_from_lidar(device, nominal=True) for device in SIDES)
+    left, method = simulator.base_from_lidar("left", nominal=True), "published" if sensor is None else "planes"
     settings = None if sensor is None else AlignmentSettings(base_from_left=left, sensor=sensor)
-    return alignment_method("published" if sensor is None else "planes")(inverse(left) @ right, settings)
+    return alignment_method(method)(right_to_left(simulator, nominal=True), settings)
 
 
 def solved(methods: Mapping[str, Any], pairs: Iterable[tuple[np.ndarray, np.ndarray]]) -> dict[str, tuple[Any, float]]:

@@ -35,8 +35,7 @@ EVERY = 4
 
 def alignment_bound(recording: Recording, frames: int, whole: bool) -> np.ndarray:
     """Return the covariance (6, 6) of the right lidar's twist in the left lidar's frame; `whole` faces or patches."""
-    left, right = (recording.simulator.base_from_lidar(device) for device in SIDES)
-    information = _information(recording, (np.eye(4), inverse(left) @ right), frames, None, whole)
+    information = _information(recording, (np.eye(4), recording.right_to_left), frames, None, whole)
     return _covariance(recording, information, fixed=[LEFT, FLOOR])[RIGHT, RIGHT]
 
 

@@ -42,6 +42,7 @@ from stretch_sim_cal.calibration.wheel_odometry import Leg
 from stretch_sim_cal.geometry.planes import floor_error
 from stretch_sim_cal.geometry.transforms import about_origin, adjoint, error, inverse
 from stretch_sim_cal.robot.profile import profile_called
+from stretch_sim_cal.sensor.points import coordinates
 
 QUARTER = np.pi / 4
 SPIN = [(0, 0, turn * QUARTER) for turn in (1, 2, 3, 4, -3, -2, -1, 0)]
@@ -94,7 +95,7 @@ def apart(sim: cal.Simulated) -> list[cal.simulated.Station]:
         seen = {}
         for number, (name, clouds) in enumerate(station.clouds.items()):
             pose, sign = sim.rig.base_from_lidar[name], -1.0 if number else 1.0
-            ahead = [_points(own) @ pose[0, :3] + pose[0, 3] for own in clouds]
+            ahead = [coordinates(own).astype(float) @ pose[0, :3] + pose[0, 3] for own in clouds]
             seen[name] = [own[sign * x > AHEAD] for own, x in zip(clouds, ahead, strict=True)]
         stations.append(cal.simulated.Station(seen, station.odometry, station.world_from_footprint))
     return stations
@@ -102,8 +103,9 @@ def apart(sim: cal.Simulated) -> list[cal.simulated.Station]:
 
 def standing(sim: cal.Simulated, stations: list[Any]) -> list[tuple[Any, ...]]:
     """Return the rows of two lidars at the first station, by one GICP and by the published methods."""
-    rig, (first, second), clouds = sim.rig, sim.rig.names[:2], stations[0].clouds
-    pairs = [tuple(map(_points, both)) for both in zip(clouds[first], clouds[second], strict=True)]
+    rig, (first, second) = sim.rig, sim.rig.names[:2]
+    scans = ([coordinates(cloud).astype(float) for cloud in stations[0].clouds[name]] for name in (first, second))
+    pairs = list(zip(*scans, strict=True))
     nominal, rows = inverse(rig.base_from_lidar[first]) @ rig.base_from_lidar[second], []
     for by, method in (("one GICP", GicpAlignment(nominal)), ("published", PublishedAlignment(nominal))):
         for both in pairs:
@@ -134,7 +136,7 @@ def plain(sim: cal.Simulated, stations: list[Any]) -> np.ndarray:
         leg = Leg.along(np.vstack([before.odometry[-1], after.odometry]))
         gicp = GicpAlignment(inverse(pose) @ leg.transform(np.zeros(3)) @ pose)
         for clouds in zip(before.clouds[first], after.clouds[first], strict=True):
-            gicp.add(*map(_points, clouds))
+            gicp.add(*(coordinates(own).astype(float) for own in clouds))
         moved.append(pose @ gicp.solve().right_to_left @ inverse(pose))
         legs.append(leg)
 
@@ -155,10 +157,6 @@ def plain(sim: cal.Simulated, stations: list[Any]) -> np.ndarray:
     true = sim.truth.footprint_from_lidar[first]
     angle = np.arctan2(true[1, 0], true[0, 0]) - np.arctan2(pose[1, 0], pose[0, 0]) - yaw
     return np.array([*(turn @ pose[:2, 3] + [x, y] - true[:2, 3]), (angle + np.pi) % (2 * np.pi) - np.pi])
-
-
-def _points(cloud: np.ndarray) -> np.ndarray:
-    return np.stack([cloud[axis] for axis in "xyz"], axis=1).astype(float)
 
 
 class TrueDrive(DrivenArray):

@@ -19,11 +19,12 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
+import driver_edits  # noqa: F401 - registers its edits
+import lidar_edits  # noqa: F401
 import numpy as np
-from comparing import Effect, Recording, drawn
-from edited_clouds import FRAMES, Case, ranges_of
-from edits import EDITS
-from real_data import GUESSES, NO_BODY, displaced, recordings, turned
+from comparing import Effect, Recording, chi_square, drawn, drawn_twist
+from edited_clouds import FRAMES, REGISTERED, Case, ranges_of
+from real_data import GUESSES, NO_BODY, recordings, turned
 from recordings import Recorded
 from stage import LIMIT, Stage
 
@@ -31,7 +32,7 @@ import stretch_sim_cal as cal
 from stretch_sim_cal import command
 from stretch_sim_cal.command import only_with
 from stretch_sim_cal.errors import InputError, StretchSimCalError
-from stretch_sim_cal.geometry.transforms import SIDES, error, inverse, log
+from stretch_sim_cal.geometry.transforms import SIDES, error, exp
 from stretch_sim_cal.sensor.sensor import load_sensor
 
 KINDS = {"stretch": "jt128_sparse_real", "dome": "os0_32_sparse", "stage": "vlp16"}
@@ -42,6 +43,30 @@ REAL, STILL = "real", []
 SHARES = 5  # every so manyth case has two edits
 # What is unsure is no fault: bounds of what is accepted, m and rad.
 ACCEPT = (0.05, np.radians(2.0))
+# The edits, in the order in which they are drawn: in another one, a seed draws others.
+EDITS = {name: REGISTERED[name] for name in (
+    "nothing", "a lidar jumps, 0.1 to 5 deg", "a lidar drifts, 0.1 to 5 deg", "a lidar vibrates, 0.1 to 2 deg",
+    "a lidar slides, 1 to 30 mm", "a lidar turned about its axis for good", "mirrored", "exchanged",
+    "ranges 0.1 to 1 % wrong", "ranges 1 to 3 % wrong", "ranges up to 30 mm wrong", "frames dropped",
+    "one frame repeated", "frames and returns reordered", "a sector blinded", "a sector 2 to 20 cm too far",
+    "rings shuffled", "rings all the same", "intensities all the same", "returns that are none",
+    "noise of 5 to 40 mm more", "half to nine tenths of the returns lost", "ranges in steps of 5 to 50 mm",
+    "the robot sways", "rotor angles wrong", "elevations wrong", "three channels up to 8 cm wrong",
+    "another room in one lidar", "another room in one lidar for a while", "somebody in front of one lidar",
+    "millimetres", "only what is near, or far", "sensor unknown", "both lidars' returns in one's",
+    "means of voxels of 2 to 15 cm", "smoothed along channels", "deskewed by up to millimetres for nothing",
+    "elevations of other channels", "half of the channels 0.05 to 0.5 deg late", "bright surfaces up to 4 cm wrong",
+    "dust", "half floats", "earlier scans published again", "cropped by a plane", "one lidar's returns on both topics",
+    "ranges drift by up to 3 cm", "far returns look near", "things moved between the lidars' scans",
+    "azimuths in steps of 0.2 to 2 deg", "returns interpolated", "half a turn at a time", "returns at random ranges",
+    "dual returns", "packets and a channel lost", "two channels exchanged", "firing times of another model",
+    "rings reversed", "beam origin 5 to 40 mm wrong", "beams 3 to 30 mm aside of the axis",
+    "distance unit of another model", "a mirror", "retro-reflectors", "a mount shaken within scans", "optical frame",
+    "sensor file of another model", "azimuths that jump at 180 deg", "a wall elsewhere for one lidar",
+    "coordinates cut to steps of 1 to 10 mm", "a cover, 1 to 6 mm longer ranges in its middle",
+    "ranges that err in waves of 0.2 to 3 m", "a rotor that cogs", "a spin axis that wobbles",
+    "a window that bends rays by 0.03 to 0.3 deg", "images in the lidar's own window", "near ranges up to 5 cm wrong",
+)}  # fmt: skip
 
 
 def recorded(kind: str, seed: int, world: str = WORLD) -> Case:
@@ -86,7 +111,7 @@ def _real(seed: int) -> Case:
     ]
     clouds = {side: [_with_fields(pair.clouds[0][n][0]) for pair in pairs] for n, side in enumerate(SIDES)}
     known = sensor is not None and seed // len(STILL) % 2 == 0
-    start = displaced(pairs[0].guess, np.random.default_rng(seed), *GUESSES["1 deg 1 cm"])
+    start = exp(drawn_twist(np.random.default_rng(seed), *GUESSES["1 deg 1 cm"])) @ pairs[0].guess
     rig = cal.Rig(np.eye(4), start, sensor=load_sensor(sensor) if known else None, body=NO_BODY)
     return Case(clouds, [pairs[0].guess], rig, True, lambda: _real(seed + 7 + len(STILL) // 2))
 
@@ -120,8 +145,7 @@ def verdict(kind: str, seed: int, names: tuple[str, ...]) -> Verdict:
         return Verdict(edit, "needless" if sound else "refused", f"{where}: {problem}")
     except Exception as problem:  # noqa: BLE001 - whatever it is, it is what is looked for
         return Verdict(edit, "traceback", f"{where}: {type(problem).__name__}: {problem}")
-    twists = [log(truth @ inverse(found.left_from_right)) for truth in case.truths]
-    squared = min(float(twist @ np.linalg.solve(found.covariance, twist)) for twist in twists)
+    squared = min(chi_square(truth, found.left_from_right, found.covariance) for truth in case.truths)
     distance, angle = min(error(truth, found.left_from_right) for truth in case.truths)
     codes = " ".join(finding.code for finding in found.findings)
     off = f"{where}: {1e3 * distance:.2f} mm {np.degrees(angle):.3f} deg, chi2 {squared:.0f}; {codes}"

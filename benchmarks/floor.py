@@ -100,7 +100,7 @@ class Recording:
         if scene.carpet:
             simulator.add_surface("carpet", CARPET)
         self.sensor, self.base_from_left = simulator.sensor, simulator.base_from_lidar("left", nominal=True)
-        self.right_to_left = inverse(simulator.base_from_lidar("left")) @ simulator.base_from_lidar("right")
+        self.right_to_left = comparing.right_to_left(simulator)
         self.footprint_from_base, self.truth = known_and_true(simulator)
         self.pairs = list(simulator.point_pairs(FLOOR_FRAMES))
 

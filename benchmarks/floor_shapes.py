@@ -50,18 +50,22 @@ def stand(simulator: EmbeddedSimulator, heights: np.ndarray) -> None:
     simulator.move_base(from_xyz_rpy([0, 0, at], [np.arctan(along_y), -np.arctan(along_x), 0]))
 
 
-def floor_of(simulator: EmbeddedSimulator, height: Heights) -> None:
-    """Give the world another floor, and put the robot on it."""
-    axis = np.unique(np.r_[np.arange(-12, 12.1, 0.25), np.arange(-4, 4.01, 0.05)].round(4))
+def height_field(height: Heights, axis: np.ndarray) -> Surface:
+    """Return a floor whose height is a function of x and y, at every pair of values of an axis (N,)."""
     x, y = np.meshgrid(axis, axis, indexing="ij")
     number = np.arange(x.size).reshape(x.shape)
     a, b, c, d = number[:-1, :-1], number[1:, :-1], number[1:, 1:], number[:-1, 1:]
     faces = np.concatenate([np.stack(corners, -1).reshape(-1, 3) for corners in ((a, b, c), (a, c, d))])
+    return Surface(np.stack([x, y, height(x, y)], -1).reshape(-1, 3), faces)
+
+
+def floor_of(simulator: EmbeddedSimulator, height: Heights) -> None:
+    """Give the world another floor, and put the robot on it."""
+    axis = np.unique(np.r_[np.arange(-12, 12.1, 0.25), np.arange(-4, 4.01, 0.05)].round(4))
     origin = height(np.zeros(1), np.zeros(1))[0]
-    vertices = np.stack([x, y, height(x, y) - origin], -1).reshape(-1, 3)
     for name in [name for name in simulator.world.surfaces if "floor" in name or "ground" in name]:
         del simulator.world.surfaces[name]
-    simulator.add_surface("shaped", Surface(vertices, faces))
+    simulator.add_surface("shaped", height_field(lambda x, y: height(x, y) - origin, axis))
     stand(simulator, height(*WHEELS.T) - origin)
 
 

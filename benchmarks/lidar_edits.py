@@ -4,6 +4,7 @@ from collections.abc import Callable
 from functools import partial
 
 import numpy as np
+from comparing import drawn_twist
 from edited_clouds import (
     FRAMES,
     REGISTERED,
@@ -42,10 +43,9 @@ def moving(way: Callable[[float], float], turn: tuple[float, float], shift: tupl
 
     def edit(case: Case, random: Random) -> None:
         (side,) = one_side(random)
-        axes = random.normal(size=(2, 3))
-        axes /= np.linalg.norm(axes, axis=1, keepdims=True)
+        ways = drawn_twist(random, 1.0, 1.0)
         sizes = [low * (high / low) ** random.uniform() if low else 0.0 for low, high in (shift, np.radians(turn))]
-        twist = np.concatenate([sizes[0] * axes[0], sizes[1] * axes[1]])
+        twist = np.repeat(sizes, 3) * ways
         frames = len(case.clouds[side])
         shares = [way(frame / max(frames - 1, 1)) for frame in range(frames)]
         case.change((side,), lambda cloud, frame: transformed(cloud, exp(shares[frame] * twist)))

@@ -11,7 +11,7 @@ import argparse
 import itertools
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -49,17 +49,22 @@ def scene(seed: int, sensor: str, frames: int, robot: str = ROBOT, joints: Seque
     return cal.simulate(robot, "furnished_room", sensor, seed, frames=frames, mount_errors=None, simulation=setup)
 
 
-def cut(cloud: np.ndarray, bearing: float, width: float) -> np.ndarray:
-    """Return what of a cloud lies within a half width (rad) of a bearing."""
-    turn = np.angle(np.exp(1j * (np.arctan2(cloud["y"], cloud["x"]) - bearing)))
-    return cloud[np.abs(turn) < width]
+def seen(sim: cal.Simulated, views: Mapping[str, tuple[float, float]]) -> dict[str, list[np.ndarray]]:
+    """Return the lidars' clouds, those of some cut down to a bearing and a half width (rad)."""
+
+    def cut(cloud: np.ndarray, bearing: float, width: float) -> np.ndarray:
+        turn = np.angle(np.exp(1j * (np.arctan2(cloud["y"], cloud["x"]) - bearing)))
+        return cloud[np.abs(turn) < width]
+
+    return {name: [cut(cloud, *views[name]) if name in views else cloud for cloud in own]
+            for name, own in sim.clouds.items()}  # fmt: skip
 
 
 def mounts(args: argparse.Namespace) -> None:
     """Print a table of where the lidars are on the robot: the first two by their returns from it and the third by its
     transform, and all by their returns; in one standing pose, which is all that a robot without an arm has, or in the
     poses of the arm."""
-    found: dict[tuple, list] = {}
+    found: dict[str, list] = {}
     for seed in range(args.first, args.first + args.seeds):
         with tempfile.TemporaryDirectory() as folder:
             robot = manipulator(Path(folder)) if args.arm else ROBOT
@@ -79,9 +84,9 @@ def mounts(args: argparse.Namespace) -> None:
                 name: [returns_of(simulator.scan(name, (number + 1) * args.frames + k)) for k in range(args.frames)]
                 for name in NAMES
             }
-            seen = {name: return_columns(np.concatenate(own)) for name, own in scans.items()}
+            columns = {name: return_columns(np.concatenate(own)) for name, own in scans.items()}
             joints = profile.joint_positions(model, pose)
-            samples.append(mounted.sample(f"pose {number}", joints, seen, settings.joint_offsets))
+            samples.append(mounted.sample(f"pose {number}", joints, columns, settings.joint_offsets))
         for count in (2, len(NAMES)):
             kept = [replace(each, clouds={name: each.clouds[name] for name in NAMES[:count]}) for each in samples]
             result = solve_samples(mounted, kept, file, settings)
@@ -91,17 +96,9 @@ def mounts(args: argparse.Namespace) -> None:
                 off, said = error(true, pose), total_deviations(covariance, pose)
                 squared = nees(log(true @ inverse(pose)), covariance)
                 row = (1e3 * off[0], np.degrees(off[1]), 1e3 * said[0], np.degrees(said[1]), squared, result.accepted)
-                found.setdefault((f"by {count}", name), []).append(row)
+                found.setdefault(f"by {count}: {name}", []).append(row)
                 print(seed, count, name, *np.round(row, 3), flush=True, file=sys.stderr)
-    print(f"| {args.seeds} robots, {args.sensor} | accepted | mm, median (worst) | deg, median (worst) | said | NEES |")
-    print("|---|---|---|---|---|---|")
-    for (count, name), rows in found.items():
-        distances, angles, lengths, turns, squares, accepted = np.array(rows).T
-        print(
-            f"| {count}: {name} | {int(accepted.sum())} | {np.median(distances):.2f} ({distances.max():.2f}) "
-            f"| {np.median(angles):.3f} ({angles.max():.3f}) | {np.median(lengths):.2f} mm, {np.median(turns):.3f} deg "
-            f"| {squares.mean():.2f} ({squares.max():.2f}) |"
-        )
+    print_table(args, found)
 
 
 def manipulator(folder: Path) -> str:
@@ -131,23 +128,28 @@ def main() -> None:
     args = parser.parse_args()
     if args.mounts:
         return mounts(args)
-    found: dict[tuple, list] = {}
+    found: dict[str, list] = {}
     for seed in range(args.first, args.first + args.seeds):
         sim = scene(seed, args.sensor, args.frames)
         for view, cuts in (("all see all", {}), ("apart", APART)):
-            seen = {name: [cut(one, *cuts[name]) if name in cuts else one for one in own]
-                    for name, own in sim.clouds.items()}  # fmt: skip
-            result = cal.calibrate(sim.rig, seen, floor=False)
+            result = cal.calibrate(sim.rig, seen(sim, cuts), floor=False)
             for pair, off in result.errors(sim.truth).pairs.items():
-                said = 1e3 * np.sqrt(np.trace(result.covariance_of(*pair)[:3, :3]))
-                found.setdefault((view, pair), []).append((off.mm, off.deg, said, off.nees, result.accepted))
+                said = np.sqrt(np.diag(result.covariance_of(*pair)).reshape(2, 3).sum(axis=1))
+                row = (off.mm, off.deg, 1e3 * said[0], np.degrees(said[1]), off.nees, result.accepted)
+                found.setdefault(f"{view}: {' - '.join(pair)}", []).append(row)
+    print_table(args, found)
+
+
+def print_table(args: argparse.Namespace, found: dict[str, list]) -> None:
+    """Print rows by name, of errors (mm, deg), standard deviations (mm, deg), NEES, and whether they are accepted."""
     print(f"| {args.seeds} robots, {args.sensor} | accepted | mm, median (worst) | deg, median (worst) | said | NEES |")
     print("|---|---|---|---|---|---|")
-    for (view, pair), rows in found.items():
-        distances, angles, said, squares, accepted = np.array(rows, dtype=float).T
+    for name, rows in found.items():
+        distances, angles, lengths, turns, squares, accepted = np.array(rows, dtype=float).T
         print(
-            f"| {view}: {' - '.join(pair)} | {int(sum(accepted))} | {np.median(distances):.2f} ({max(distances):.2f}) "
-            f"| {np.median(angles):.4f} ({angles.max():.4f}) | {np.median(said):.2f} | {squares.mean():.2f} |"
+            f"| {name} | {int(accepted.sum())} | {np.median(distances):.2f} ({distances.max():.2f}) "
+            f"| {np.median(angles):.4f} ({angles.max():.4f}) | {np.median(lengths):.2f} mm, {np.median(turns):.3f} deg "
+            f"| {squares.mean():.2f} ({squares.max():.2f}) |"
         )
 
 

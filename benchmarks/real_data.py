@@ -24,6 +24,7 @@ from pathlib import Path
 
 import numpy as np
 import small_gicp
+from comparing import chi_square, drawn_twist
 from recordings import SETS, Answer, Recorded, columns
 from scipy.spatial.transform import Rotation
 
@@ -31,10 +32,11 @@ import stretch_sim_cal as cal
 from stretch_sim_cal import command
 from stretch_sim_cal.calibration.published import PublishedAlignment
 from stretch_sim_cal.errors import InputError, StretchSimCalError
-from stretch_sim_cal.geometry.transforms import error, exp, from_rotation_translation, inverse, log
+from stretch_sim_cal.geometry.transforms import error, exp, from_rotation_translation
+from stretch_sim_cal.sensor.points import coordinates
 from stretch_sim_cal.sensor.sensor import load_sensor
 
-GUESSES = {"1 deg 1 cm": (np.radians(1.0), 0.01), "5 deg 20 cm": (np.radians(5.0), 0.2)}
+GUESSES = {"1 deg 1 cm": (0.01, np.radians(1.0)), "5 deg 20 cm": (0.2, np.radians(5.0))}  # m, rad
 # One GICP: voxels, and correspondences from wide to narrow (m).
 GICP_VOXEL, GICP_WIDTHS = 0.1, (1.0, 0.4)
 # Pairs of scans, each with the one after it, that are taken of a lidar which stands still, and scans of each lidar that
@@ -174,9 +176,9 @@ def _rng(*words) -> np.random.Generator:
 
 def run(case: Case, number: int, seed: int) -> list[Outcome]:
     """Return what all methods make of a case from its guesses of one size."""
-    size, (angle, distance) = list(GUESSES.items())[number]
+    size, (distance, angle) = list(GUESSES.items())[number]
     rng = _rng(case.name, case.kind, size, seed)
-    starts = [displaced(case.guess, rng, angle, distance) for _ in case.clouds]
+    starts = [exp(drawn_twist(rng, distance, angle)) @ case.guess for _ in case.clouds]
     methods = [(UNKNOWN, lambda *clouds: ours(*clouds, (None, None))), (GICP, gicp), (PUBLISHED, published)]
     if all(case.sensors):
         methods.insert(0, (OURS, lambda *clouds: ours(*clouds, case.sensors)))
@@ -184,13 +186,6 @@ def run(case: Case, number: int, seed: int) -> list[Outcome]:
         judged(case, size, name, [method(*both, start) for both, start in zip(case.clouds, starts, strict=True)])
         for name, method in methods
     ]
-
-
-def displaced(pose: np.ndarray, rng: np.random.Generator, angle: float, distance: float) -> np.ndarray:
-    """Return a pose (4, 4) turned by an angle (rad) and moved by a distance (m), in drawn directions."""
-    directions = rng.standard_normal((2, 3))
-    directions /= np.linalg.norm(directions, axis=1)[:, None]
-    return exp(np.concatenate([distance * directions[0], angle * directions[1]])) @ pose
 
 
 Found = tuple[np.ndarray, np.ndarray | None, tuple[str, ...]]
@@ -212,7 +207,7 @@ def ours(left: list[np.ndarray], right: list[np.ndarray], start: np.ndarray, sen
 
 def gicp(left: list[np.ndarray], right: list[np.ndarray], start: np.ndarray) -> Found:
     """Return what one GICP of all scans together finds."""
-    clouds = [np.concatenate([coordinates(cloud) for cloud in own]) for own in (left, right)]
+    clouds = [np.concatenate([coordinates(cloud) for cloud in own]).astype(float) for own in (left, right)]
     for width in GICP_WIDTHS:
         start = small_gicp.align(
             *clouds, init_T_target_source=start, registration_type="GICP", downsampling_resolution=GICP_VOXEL,
@@ -225,13 +220,8 @@ def published(left: list[np.ndarray], right: list[np.ndarray], start: np.ndarray
     """Return what the published method finds."""
     method = PublishedAlignment(start)
     for one, other in zip(left, right, strict=True):
-        method.add(coordinates(one), coordinates(other))
+        method.add(coordinates(one).astype(float), coordinates(other).astype(float))
     return method.solve().right_to_left, None, ()
-
-
-def coordinates(points: np.ndarray) -> np.ndarray:
-    """Return the coordinates (N, 3) of a cloud."""
-    return np.column_stack([points[name] for name in "xyz"]).astype(float)
 
 
 def judged(case: Case, size: str, method: str, found: list[Found]) -> Outcome:
@@ -247,8 +237,7 @@ def judged(case: Case, size: str, method: str, found: list[Found]) -> Outcome:
     distance, angle = error(transforms[0], truth)
     nees = None
     if said is not None and covariances[0] is not None:
-        twist = log(truth @ inverse(transforms[0]))
-        nees = float(twist @ np.linalg.solve(covariances[0] + said, twist)) / 6
+        nees = chi_square(truth, transforms[0], covariances[0] + said) / 6
     refused = tuple(dict.fromkeys(reason for own in refusals for reason in own))
     return Outcome(case.name, case.kind, size, method, float(distance), float(angle), nees, refused)
 

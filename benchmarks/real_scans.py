@@ -24,6 +24,7 @@ from recordings import SETS
 import stretch_sim_cal as cal
 from stretch_sim_cal import command
 from stretch_sim_cal.errors import InputError
+from stretch_sim_cal.sensor.points import coordinates
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
@@ -55,7 +56,7 @@ class Line:
 
 
 def along_channels(cloud: np.ndarray) -> dict[int, Line]:
-    xyz = np.column_stack([cloud[axis] for axis in "xyz"]).astype(float)
+    xyz = coordinates(cloud).astype(float)
     ranges, azimuths = np.linalg.norm(xyz, axis=1), np.arctan2(xyz[:, 1], xyz[:, 0])
     channels = {}
     for ring in np.unique(cloud["ring"]):

@@ -16,7 +16,7 @@ from scipy.spatial.transform import Rotation
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.files import read_yaml
 from stretch_sim_cal.geometry.transforms import apply, from_rotation_translation, from_xyz_rpy, inverse
-from stretch_sim_cal.sensor.points import elevations
+from stretch_sim_cal.sensor.points import coordinates, elevations
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ def read_two_vlp16(folder: Path) -> Iterator[Recorded]:
 
 def of_vlp16(points: np.ndarray) -> np.ndarray:
     """Return a cloud of a VLP-16 with the rings that its points' elevations say."""
-    xyz = np.column_stack([points[axis] for axis in "xyz"])
+    xyz = coordinates(points)
     return cloud(xyz, ring=np.abs(elevations(xyz)[:, None] - VLP16_ELEVATIONS).argmin(axis=1))
 
 

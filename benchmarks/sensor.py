@@ -9,6 +9,7 @@ identified once more. Takes ten minutes.
 """
 
 import argparse
+import itertools
 import json
 import sys
 import tempfile
@@ -16,19 +17,18 @@ import time
 from pathlib import Path
 
 import numpy as np
-from comparing import mount_errors
+from comparing import chi_square, mount_errors, right_to_left
 from tqdm import tqdm
 
 from stretch_sim_cal import command
 from stretch_sim_cal.calibration.identification import Identification, StationScans, identify
 from stretch_sim_cal.calibration.settings import AlignmentSettings
 from stretch_sim_cal.files import write_text
-from stretch_sim_cal.geometry.transforms import SIDES, from_xyz_rpy, inverse, log
+from stretch_sim_cal.geometry.transforms import SIDES, from_xyz_rpy
 from stretch_sim_cal.sensor.signature import Observer
 from stretch_sim_cal.sensor.unit import CHANNEL_KINDS, SCALARS, ErrorModel
 from stretch_sim_cal.simulation.embedded import EmbeddedSimulator
 from stretch_sim_cal.simulation.setup import SimulationSetup
-from stretch_sim_cal.truth import nees
 
 WITHIN = 3.0
 WANTED = 0.95
@@ -55,8 +55,8 @@ def main() -> int:
         result = identified(simulator, args.turns, args.frames)
         seconds = time.process_time() - start
         drawn += [recovered(result, side, simulator) for side in (0, 1)]
-        truth = inverse(simulator.base_from_lidar("left")) @ simulator.base_from_lidar("right")
-        alignments.append((nees(log(truth @ inverse(result.left_from_right)), result.covariance), seconds))
+        squared = chi_square(right_to_left(simulator), result.left_from_right, result.covariance)
+        alignments.append((squared / 6, seconds))
         if not args.no_twin:
             twins += again(result, args, seed)
     titles = {"Drawn units": drawn, "Units of the unit files, identified again": twins}
@@ -71,24 +71,27 @@ def main() -> int:
 
 def identified(simulator: EmbeddedSimulator, turns: list[float], frames: int) -> Identification:
     """Return what is found from a recording at each of the robot's turns (deg)."""
-    stations, tick = [], 0
-    settings = AlignmentSettings(base_from_left=simulator.base_from_lidar("left", nominal=True))
-    for turn in turns:
+    stations = []
+    for tick, turn in zip(itertools.count(0, frames), turns, strict=False):
         simulator.move_base(from_xyz_rpy((0.0, 0.0, 0.0), (0.0, 0.0, np.radians(turn))))
         scans = {device: [simulator.scan(device, tick + k) for k in range(frames)] for device in SIDES}
-        signatures = []
-        for device in SIDES:
-            observer = Observer()
-            for number, scan in enumerate(scans[device]):
-                observer.add(scan, simulator.start_time(device, tick + number))
-            signatures.append(observer.signature([simulator.sensor]))
-        station = StationScans(tuple(signatures), settings)
-        for left, right in zip(*scans.values(), strict=True):
-            station.add(left, right)
-        stations.append(station)
-        tick += frames
-    nominal = [simulator.base_from_lidar(device, nominal=True) for device in SIDES]
-    return identify(stations, inverse(nominal[0]) @ nominal[1])
+        stations.append(station(simulator, scans, tick))
+    return identify(stations, right_to_left(simulator, nominal=True))
+
+
+def station(simulator: EmbeddedSimulator, scans: dict[str, list[np.ndarray]], first: int) -> StationScans:
+    """Return the scans of a standing place, those of both lidars from tick `first` on."""
+    signatures = []
+    for device, own in scans.items():
+        observer = Observer()
+        for number, scan in enumerate(own):
+            observer.add(scan, simulator.start_time(device, first + number))
+        signatures.append(observer.signature([simulator.sensor]))
+    settings = AlignmentSettings(base_from_left=simulator.base_from_lidar("left", nominal=True))
+    found = StationScans(tuple(signatures), settings)
+    for left, right in zip(*scans.values(), strict=True):
+        found.add(left, right)
+    return found
 
 
 def again(result: Identification, args: argparse.Namespace, seed: int) -> list[dict]:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import trimesh
+from comparing import chi_square, drawn_twist
 from scipy import stats
 
 from stretch_sim_cal.calibration.clouds import given_clouds
@@ -19,7 +20,7 @@ from stretch_sim_cal.calibration.methods import alignment_method
 from stretch_sim_cal.calibration.results import AlignmentResult
 from stretch_sim_cal.calibration.settings import AlignmentSettings
 from stretch_sim_cal.errors import Refused
-from stretch_sim_cal.geometry.transforms import SIDES, error, exp, from_xyz_rpy, inverse, log
+from stretch_sim_cal.geometry.transforms import SIDES, error, exp, from_xyz_rpy
 from stretch_sim_cal.robot.surfaces import Surface
 from stretch_sim_cal.sensor.points import returns_of
 from stretch_sim_cal.sensor.sensor import Sensor, load_sensor
@@ -73,10 +74,7 @@ class Stage:
 
     def guess(self, distance: float = 0.01, angle: float = 1.0) -> np.ndarray:
         """Return a first guess (4, 4) that is so far off: m, deg."""
-        random = np.random.default_rng([self.seed, 1])
-        ways = random.normal(size=(2, 3))
-        ways /= np.linalg.norm(ways, axis=1, keepdims=True)
-        return exp(np.r_[distance * ways[0], np.radians(angle) * ways[1]]) @ self.truth
+        return exp(drawn_twist(np.random.default_rng([self.seed, 1]), distance, np.radians(angle))) @ self.truth
 
     def align(self, method: str, known: bool, guess: np.ndarray) -> AlignmentResult:
         """Return what a method makes of the scans, the sensor `known` or not."""
@@ -166,8 +164,7 @@ def _person(pose: np.ndarray, random: np.random.Generator) -> Scene:
 def judged(result: AlignmentResult, truth: np.ndarray) -> tuple[bool, float, float, float]:
     """Return whether a result is refused, its errors in mm and deg, and its NEES over six degrees of freedom."""
     distance, angle = error(truth, result.right_to_left)
-    twist = log(truth @ inverse(result.right_to_left))
-    squared = float(twist @ np.linalg.solve(result.covariance, twist)) / 6.0
+    squared = chi_square(truth, result.right_to_left, result.covariance) / 6.0
     return bool(result.refusals), 1e3 * distance, float(np.degrees(angle)), squared
 
 

@@ -8,8 +8,8 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 
 PARTS = {
-    "alignment_parts", "body_model_file", "body_settings", "calibration_file", "calibration_values", "checks",
-    "elements", "findings", "mounts_residuals", "problem", "robust", "zones",
+    "alignment_parts", "body_model_file", "body_settings", "calibration_file", "checks", "elements", "findings",
+    "mounts_residuals", "problem", "robust",
 }  # fmt: skip
 
 

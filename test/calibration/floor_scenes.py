@@ -5,14 +5,16 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 
 import numpy as np
+from alignment_scenes import FEW_RAYS
+from comparing import right_to_left
+from floor import known_and_true
+from floor_shapes import height_field
 
 from stretch_sim_cal.calibration.floor.support_method import SupportFloor
 from stretch_sim_cal.calibration.results import FloorResult
 from stretch_sim_cal.calibration.settings import FloorSettings
-from stretch_sim_cal.geometry.planes import Plane, floor_between
-from stretch_sim_cal.geometry.transforms import exp, from_xyz_rpy, inverse
-from stretch_sim_cal.robot.description import parse_urdf
-from stretch_sim_cal.robot.kinematics import link_transform
+from stretch_sim_cal.geometry.planes import floor_between
+from stretch_sim_cal.geometry.transforms import exp, from_xyz_rpy
 from stretch_sim_cal.robot.surfaces import Surface
 from stretch_sim_cal.sensor.sensor import load_sensor
 from stretch_sim_cal.simulation import solids
@@ -27,16 +29,9 @@ def box(size, centre, yaw: float = 0.0) -> Surface:
     return Surface(*solids.box(np.asarray(size, dtype=float))).moved(from_xyz_rpy(centre, [0, 0, yaw]))
 
 
-def height_field(
-    height: Callable[[np.ndarray, np.ndarray], np.ndarray], half_width: float = 5.0, count: int = 101
-) -> Surface:
+def shaped(height: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> Surface:
     """A floor whose height is a function of x and y."""
-    axis = np.linspace(-half_width, half_width, count)
-    x, y = (grid.ravel() for grid in np.meshgrid(axis, axis, indexing="ij"))
-    index = np.arange(count * count).reshape(count, count)
-    a, b, c, d = (part.ravel() for part in (index[:-1, :-1], index[1:, :-1], index[1:, 1:], index[:-1, 1:]))
-    faces = np.vstack([np.column_stack([a, b, c]), np.column_stack([a, c, d])])
-    return Surface(np.column_stack([x, y, height(x, y)]), faces)
+    return height_field(height, np.linspace(-5.0, 5.0, 101))
 
 
 def solve(method: SupportFloor, pairs: Iterable[Pair]) -> FloorResult:
@@ -53,7 +48,7 @@ class Scene:
 
     world: str = "empty_hall"
     seed: int = 1
-    sensor: str = "jt128_sparse"
+    sensor: str = FEW_RAYS
     stands_on: float = 0.0
     base_height: float | None = None
     mount: float = 1.0
@@ -79,12 +74,9 @@ class Scene:
         for index, thing in enumerate(self.things):
             self.simulator.add_surface(f"thing_{index}", thing)
         self.simulator.move_base(from_xyz_rpy([0, 0, self.stands_on]))
-        left, right = (self.simulator.base_from_lidar(device) for device in ("left", "right"))
         self.base_from_left = self.simulator.base_from_lidar("left", nominal=True)
-        self.right_to_left = inverse(left) @ right
-        self.truth: Plane = self.simulator.floor_in_base.moved(self.base_from_left @ inverse(left))
-        model = parse_urdf(self.simulator.nominal_description)
-        self.footprint_from_base = link_transform(model, {}, "base_link", "base_footprint")
+        self.right_to_left = right_to_left(self.simulator)
+        self.footprint_from_base, self.truth = known_and_true(self.simulator)
 
     def pairs(self, count: int) -> Iterator[Pair]:
         return self.simulator.point_pairs(count)
@@ -108,6 +100,11 @@ class Scene:
         """True minus estimated (height, tilt about x, tilt about y), m and rad."""
         return floor_between(result.plane, self.truth)
 
+    def chi_square(self, result: FloorResult) -> float:
+        """The squared error over the covariance: 3 on average if that is right."""
+        error = self.error(result)
+        return float(error @ np.linalg.solve(result.covariance, error))
+
     def assert_found(self, result: FloorResult, millimetres: float, degrees: float) -> None:
         error = self.error(result)
         assert result.accepted, result.refusals
@@ -116,12 +113,12 @@ class Scene:
 
 
 @cache
-def scene_of(world: str = "empty_hall", seed: int = 1) -> Scene:
+def scene_of(world: str = "empty_hall", seed: int = 1, sensor: str = FEW_RAYS) -> Scene:
     """Return a scene that is made once; tests must not change it."""
-    return Scene(world, seed)
+    return Scene(world, seed, sensor)
 
 
 @cache
-def solved(world: str = "empty_hall", seed: int = 1, frames: int = 5) -> FloorResult:
+def solved(world: str = "empty_hall", seed: int = 1, sensor: str = FEW_RAYS, frames: int = 5) -> FloorResult:
     """Return what the first frames of `scene_of` give, solved once."""
-    return scene_of(world, seed).solve(frames)
+    return scene_of(world, seed, sensor).solve(frames)

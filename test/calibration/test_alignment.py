@@ -1,28 +1,44 @@
-"""Alignment of two lidars: accuracy, covariance, and robustness to what real data contains."""
+"""Alignment of two lidars: accuracy, covariance, robustness to what real data contains; what it observed is kept for
+later stages, and used with that alignment only. And the published method, with its warning."""
 
 import dataclasses
 
 import numpy as np
 import pytest
-from alignment_scenes import align, assert_aligned, frames_of, normalised_error, off_by
+from alignment_scenes import FEW_RAYS, align, assert_aligned, errors, normalised_error, off_by, room_of
+from floor_scenes import Scene, solve
 
 from stretch_sim_cal.calibration.alignment.planes import PlaneAlignment
-from stretch_sim_cal.calibration.settings import AlignmentSettings
+from stretch_sim_cal.calibration.calibration_file import CalibrationFile
+from stretch_sim_cal.calibration.clouds import cloud_of
+from stretch_sim_cal.calibration.observations import load_beside, path_beside
+from stretch_sim_cal.calibration.room import COUNTS, FEW, VERDICTS
+from stretch_sim_cal.calibration.settings import AlignmentSettings, FloorSettings
 from stretch_sim_cal.errors import InputError
-from stretch_sim_cal.geometry.transforms import error
+from stretch_sim_cal.files import write_atomic
+from stretch_sim_cal.geometry.transforms import error, exp
+from stretch_sim_cal.sensor.points import return_columns, returns_of
+from stretch_sim_cal.sensor.sensor import load_sensor
+from stretch_sim_cal.sensor.unit import OFFSET, UnitSpread
 from stretch_sim_cal.simulation.embedded import EmbeddedSimulator
 
 
 @pytest.fixture(scope="module")
 def room():
-    """A furnished room and twelve frames of the sparse lidar."""
-    return frames_of("furnished_room", 12)
+    return room_of()
 
 
 @pytest.fixture(scope="module")
 def aligned(room):
     scene, frames = room
     return align(frames, scene.initial, scene.settings)
+
+
+@pytest.fixture(scope="module")
+def few():
+    """The room, its frames by lidars with fewer channels, and their alignment."""
+    scene, frames = room_of(FEW_RAYS)
+    return scene, frames, align(frames, scene.initial, scene.settings)
 
 
 def test_the_sparse_lidar_is_enough(room, aligned):
@@ -51,14 +67,14 @@ def test_a_furnished_room_needs_no_first_guess(room):
     assert_aligned(scene, result, 1.0)
 
 
-def test_swapped_lidars_are_refused_as_such(room):
-    scene, frames = room
+def test_swapped_lidars_are_refused_as_such(few):
+    scene, frames, _ = few
     result = align([(right, left) for left, right in frames], scene.initial, scene.settings)
     assert [finding.code for finding in result.refusals] == ["swapped"]
 
 
-def test_points_that_are_no_numbers_and_wide_types_do_not_matter(room, aligned):
-    scene, frames = room
+def test_points_that_are_no_numbers_and_wide_types_do_not_matter(few):
+    scene, frames, aligned = few
     rng = np.random.default_rng(0)
 
     def spoilt(cloud):
@@ -74,8 +90,8 @@ def test_points_that_are_no_numbers_and_wide_types_do_not_matter(room, aligned):
     assert result.warnings == []
 
 
-def test_repeated_frames_are_counted_once_and_the_same_give_the_same_to_the_last_bit(room, aligned):
-    scene, frames = room
+def test_repeated_frames_are_counted_once_and_the_same_give_the_same_to_the_last_bit(few):
+    scene, frames, aligned = few
     result = align([*frames, *frames[:4]], scene.initial, scene.settings)
     assert result.right_to_left.tobytes() == aligned.right_to_left.tobytes()
     assert result.covariance.tobytes() == aligned.covariance.tobytes() and result.num_frames == len(frames)
@@ -91,7 +107,7 @@ def test_a_lidar_that_is_silent_half_the_time_is_aligned_all_the_same(room):
 
 
 def test_without_noise_the_result_is_exact():
-    scene, _ = frames_of("furnished_room", 12)
+    scene, _ = room_of()
     quiet = dataclasses.replace(scene.simulator.sensor, range_noise=0.0)
     simulator = EmbeddedSimulator(scene.simulator.setup, quiet)
     result = align(simulator.point_pairs(5), scene.initial, scene.settings)
@@ -125,3 +141,111 @@ def test_what_is_no_cloud_is_an_input_error(wrong):
 def test_settings_that_cannot_be_meant_are_an_input_error(wrong):
     with pytest.raises(InputError, match=next(iter(wrong))):
         AlignmentSettings(**wrong)
+
+
+@pytest.fixture
+def beside(aligned, tmp_path):
+    """The file with the observations, beside that of `file_of`."""
+    path = path_beside(tmp_path / "cal.yaml")
+    write_atomic(path, aligned.observations.write)
+    return path
+
+
+def file_of(aligned, folder):
+    """Return the content of the calibration file `cal.yaml` in a folder."""
+    return CalibrationFile(path=folder / "cal.yaml").with_alignment(aligned, "robot")
+
+
+def test_they_are_read_back_as_they_were(aligned, beside):
+    again = load_beside(file_of(aligned, beside.parent))
+    np.testing.assert_allclose(again.information, aligned.observations.information)
+    np.testing.assert_allclose(again.gradient, aligned.observations.gradient)
+    np.testing.assert_allclose(again.units[0], aligned.observations.units[0])
+
+
+def test_every_patch_has_a_verdict_and_those_that_count_are_those_that_were_used(aligned, beside):
+    seen = load_beside(file_of(aligned, beside.parent)).patches
+    counting = seen.verdicts == COUNTS
+    assert counting.sum() / 2 == aligned.diagnostics["patches_used"]  # of two grids
+    assert len(seen.verdicts) / 2 == aligned.diagnostics["patches"] > counting.sum() / 2
+    assert np.sqrt(np.mean(seen.gaps[counting] ** 2)) == pytest.approx(aligned.rmse)
+    assert np.isnan(seen.gaps[seen.verdicts == FEW]).all() and set(seen.verdicts) <= set(range(len(VERDICTS)))
+
+
+def test_those_of_another_alignment_are_not_used(aligned, beside):
+    other = exp(np.array([0.001, 0.0, 0.0, 0.0, 0.0, 0.0])) @ aligned.right_to_left
+    assert load_beside(file_of(dataclasses.replace(aligned, right_to_left=other), beside.parent)) is None
+    assert load_beside(file_of(aligned, beside.parent / "none")) is None
+
+
+def test_a_file_of_a_version_with_other_errors_of_the_lidars_is_reported(aligned, beside):
+    with np.load(beside) as data:
+        content = dict(data)
+    np.savez_compressed(beside, **content | {"left_result": content["left_result"][:-1]})
+    with pytest.raises(InputError, match="of a version with other errors of the lidars.* align the lidars again"):
+        load_beside(file_of(aligned, beside.parent))
+
+
+def test_a_torn_file_is_reported(aligned, beside):
+    beside.write_bytes(beside.read_bytes()[:200])
+    with pytest.raises(InputError, match="align the lidars again"):
+        load_beside(file_of(aligned, beside.parent))
+
+
+def test_the_floor_knows_the_range_offset_that_the_alignment_found():
+    """A floor alone takes ranges that are 8 mm too long for a floor that is lower."""
+    biases = np.full(64, 0.008)
+    scene = Scene("furnished_room", sensor="jt128_sparse", sensor_changes={"range_biases": biases})
+    sensor = dataclasses.replace(scene.simulator.sensor, spread=UnitSpread(range_offset=0.01))
+    alignment = PlaneAlignment(
+        scene.right_to_left, AlignmentSettings(base_from_left=scene.base_from_left, sensor=sensor)
+    )
+    found = solve(alignment, scene.pairs(10))
+    assert found.observations.units[0][OFFSET] == pytest.approx(0.008, abs=0.002)
+    result = scene.solve(2, FloorSettings(sensor=sensor, observations=found.observations))
+    assert abs(scene.error(result)[0]) < 0.0015  # 5 mm if the ranges were believed
+    assert scene.chi_square(result) < 16.0
+
+
+def test_clouds_of_a_driver_that_corrects_the_optical_centre_are_those_of_their_sensor_near_by():
+    """On an OS0-128's points at 2.2 m its 38 mm above the frame's origin are a degree."""
+    sensor = load_sensor("os0_128")
+    rotor, channel = (grid.ravel() for grid in np.meshgrid(np.linspace(0.0, 6.2, 200), np.arange(sensor.num_channels)))
+    around, up = rotor + sensor.azimuth_offsets[channel], sensor.elevations[channel]
+    x, y, z = sensor.optical_centre
+    cloud = np.zeros(len(rotor), [(name, "<f4") for name in "xyz"] + [("ring", "<u2")])
+    cloud["x"] = np.cos(rotor) * x - np.sin(rotor) * y + 2.2 * np.cos(up) * np.cos(around)
+    cloud["y"] = np.sin(rotor) * x + np.cos(rotor) * y + 2.2 * np.cos(up) * np.sin(around)
+    cloud["z"], cloud["ring"] = z + 2.2 * np.sin(up), channel
+    PlaneAlignment(np.eye(4), AlignmentSettings(sensor=sensor)).add(cloud, cloud)
+    cloud["ring"] = np.maximum(channel.astype(int) - 4, 0)  # 2.8 deg
+    with pytest.raises(InputError, match="from the elevations of sensor 'os0_128'"):
+        PlaneAlignment(np.eye(4), AlignmentSettings(sensor=sensor)).add(cloud, cloud)
+
+
+def test_rings_and_intensities_come_as_fields_or_as_columns(room):
+    scan = room[0].simulator.scan("left", 0)
+    as_fields, as_columns = (cloud_of(cloud, "left") for cloud in (scan, return_columns(returns_of(scan))))
+    np.testing.assert_allclose(as_fields.points, as_columns.points, atol=1e-6)  # single precision
+    np.testing.assert_array_equal(as_fields.ring, as_columns.ring)
+    np.testing.assert_array_equal(as_fields.intensity, as_columns.intensity)
+
+
+def test_the_published_alignment_is_the_mean_over_the_pairs_with_a_warning_that_it_checks_nothing(room):
+    scene, frames = room[0], room[1][:5]
+    result = align(frames, scene.initial, scene.settings, method="published")
+    single = [align([frame], scene.initial, scene.settings, method="published") for frame in frames]
+    mean = np.mean([one.right_to_left[:3, 3] for one in single], axis=0)
+    assert np.allclose(result.right_to_left[:3, 3], mean, atol=1e-9)
+    assert errors(scene.truth, result)[0] < 3.0 and normalised_error(scene.truth, result) < 60
+    assert result.accepted and result.num_frames == 5
+    assert result.warnings[0].startswith("the published method checks neither the scene nor its result")
+
+
+def test_the_published_alignment_skips_pairs_without_returns_and_needs_one_with(room):
+    scene, frames = room
+    nothing = np.full((100, 3), np.nan)
+    result = align([(frames[0][0], nothing), frames[1]], scene.initial, scene.settings, method="published")
+    assert result.num_frames == 1 and "1 pairs of clouds without returns of one lidar" in result.warnings[-1]
+    with pytest.raises(InputError, match="no pair of clouds with returns of both lidars"):
+        align([(nothing, nothing)], scene.initial, scene.settings, method="published")

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from driving import standing_only
 from made_results import by_arm_and_wheels
 from numpy.lib import recfunctions
 from recorded_robot import write_description, write_odometry
@@ -286,13 +287,7 @@ def test_scans_on_the_move_add_to_few_stops_and_tell_the_clocks_offset(on_the_mo
     stations, errors, both = on_the_move.stations, on_the_move.simulator.driving.errors, result_on_the_move
     moving = [station for station in stations if station.sweep is not None]
     assert len(moving) > 6 and len(stations) - len(moving) == len(SLOWLY) + 1
-    standing, said = [], []  # the same drive without them
-    for station in stations:
-        said.append(station.odometry)
-        if station.sweep is None:
-            standing.append(dataclasses.replace(station, odometry=np.vstack(said)))
-            said = []
-    alone = cal.calibrate_by_driving(on_the_move.rig, standing)
+    alone = cal.calibrate_by_driving(on_the_move.rig, standing_only(stations))  # the same drive without them
     assert both.accepted, both
     assert np.all(both.wheels.deviations[:, :2] < 0.9 * alone.wheels.deviations[:, :2])  # by more angles between scans
     off = both.errors(on_the_move.truth)

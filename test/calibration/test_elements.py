@@ -1,4 +1,4 @@
-"""Factors of what is no flat patch: what they say of two views whose truth is known."""
+"""The normals of cells, and factors of what is no flat patch: what they say of two views whose truth is known."""
 
 import numpy as np
 import pytest
@@ -8,6 +8,7 @@ from stretch_sim_cal.calibration.elements import CORRELATED, Elements, elements
 from stretch_sim_cal.calibration.problem import State
 from stretch_sim_cal.calibration.surfaces import Lidar, in_base
 from stretch_sim_cal.geometry.transforms import from_xyz_rpy
+from stretch_sim_cal.sensor.unit import directions
 
 
 def scan_of_curtains(heading: float, folds: float = 0.05, farther: np.ndarray | float = 0.0) -> np.ndarray:
@@ -83,3 +84,25 @@ def test_what_other_neighbours_hide_is_no_information():
         told[scan] = found.information[5, 5] / by_derivative
     assert shown[scan_of_leaves] < 0.15 and shown[scan_of_curtains] > 0.9
     assert told[scan_of_leaves] < CORRELATED * shown[scan_of_leaves] ** 2 and told[scan_of_curtains] > 0.9
+
+
+FAR = np.array([2.0, 3.0, 2.5])  # m, of the three walls of a corner from the lidar
+
+
+def test_cells_beside_an_edge_have_the_normal_of_their_own_wall():
+    """A normal between both walls faces the lidar more than either: errors that depend on incidence would seem to be
+    smaller there than they are."""
+    random = np.random.default_rng(3)
+    elevation, azimuth = np.meshgrid(np.radians(np.arange(5.0, 60.0)), np.radians(np.arange(2.0, 88.0, 0.2)))
+    rays = directions(elevation.ravel(), azimuth.ravel())
+    distances = np.min(FAR / rays, axis=1) + random.normal(0.0, 0.005, len(rays))
+    cells = DirectionCells()
+    cells.add(cloud_of(distances[:, None] * rays, "cloud"))
+    surface = Lidar.of_cells(cells).surface
+    to_walls = np.sort(np.abs(FAR - surface.points), axis=1)
+    wall = np.argmin(np.abs(FAR - surface.points), axis=1)
+    beside = (to_walls[:, 1] > 0.05) & (to_walls[:, 1] < 0.2)  # of no other wall, but near one
+    off = np.degrees(np.arccos(np.abs(surface.normals[np.arange(len(wall)), wall])))[beside]
+    assert np.count_nonzero(beside) > 300
+    assert np.mean(off > 5.0) < 0.02
+    assert (surface.planarity[beside] < 0.02).mean() > 0.98

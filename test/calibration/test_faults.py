@@ -8,7 +8,7 @@ import faults
 import numpy as np
 import pytest
 from alignment_scenes import FOUR_SIGMA, FRAMES, REAL, drawn_scene, further_long
-from edits import EDITS
+from comparing import chi_square
 from stage import Stage, judged
 
 import stretch_sim_cal as cal
@@ -20,7 +20,7 @@ from stretch_sim_cal.calibration.problem import State
 from stretch_sim_cal.calibration.settings import AlignmentSettings
 from stretch_sim_cal.calibration.surfaces import Lidar, in_base
 from stretch_sim_cal.errors import InputError
-from stretch_sim_cal.geometry.transforms import SIDES, apply, exp, from_xyz_rpy, inverse, log
+from stretch_sim_cal.geometry.transforms import SIDES, apply, error, exp, from_xyz_rpy, inverse, log
 from stretch_sim_cal.sensor.points import coordinates
 from stretch_sim_cal.sensor.sensor import load_sensor
 from stretch_sim_cal.sensor.unit import CENTRE_SHARE, FIRING_SHARE, UnitSpread
@@ -93,7 +93,7 @@ def test_a_topic_with_another_lidars_returns_of_other_scans_is_refused(name):
         stage.align("planes", True, stage.guess())
 
 
-@pytest.mark.parametrize(("name", "known"), [("vlp16", False), ("xt32", True)])
+@pytest.mark.parametrize(("name", "known"), [("vlp16", False), pytest.param("xt32", True, marks=pytest.mark.long)])
 def test_one_lidars_ranges_a_thousandth_too_long_are_covered(name, known):
     """No sensor file has units without errors unless it says so."""
     stage = Stage(load_sensor(name), seed=11)
@@ -169,7 +169,7 @@ def test_ours_is_at_least_as_exact_as_the_plain_methods_with_few_channels():
     ("kind", "seed", "edit"),
     [
         ("stage", 202, "rings shuffled"), ("stage", 196, "another room in one lidar for a while"),
-        ("stage", 197, "millimetres"), ("stage", 199, "somebody in front of one lidar"),
+        ("stage", 197, "millimetres"),
         ("stage", 91031, "half of the channels 0.05 to 0.5 deg late"),
         # Accepted and wrong (chi2 114 and 58) before a motion of the clouds' frame in every scan was estimated.
         ("stage", 31007, "deskewed by up to millimetres for nothing"),
@@ -178,13 +178,13 @@ def test_ours_is_at_least_as_exact_as_the_plain_methods_with_few_channels():
         # 0.29 deg, where 0.01 are said of a unit: what both lidars' elevations have in common is not seen. Accepted,
         # 0.1 deg off with 0.01 said, as long as that kept the file's prior.
         ("stretch", 71013, "elevations wrong"),
-        # 0.15 deg and 12 mm off with a twentieth of it said, as long as channels' azimuths erred independently, and the
-        # components of an optical centre, too.
-        ("stretch", 73007, "beam origin 5 to 40 mm wrong"),
         # Patches that match although the ranges differ by 1 % match by chance: accepted, 16 and 66 mm off, before the
         # estimate began where the ranges agree.
         ("dome", 543, "ranges 1 to 3 % wrong"),
         *(pytest.param(*further, marks=pytest.mark.long) for further in (
+            # 0.15 deg and 12 mm off with a twentieth of it said, as long as channels' azimuths erred independently, and
+            # the components of an optical centre, too.
+            ("stretch", 73007, "beam origin 5 to 40 mm wrong"), ("stage", 199, "somebody in front of one lidar"),
             ("stage", 191, "rotor angles wrong"), ("stage", 191, "elevations wrong"),
             ("stretch", 71056, "firing times of another model"), ("dome", 542, "ranges 0.1 to 1 % wrong"),
             ("stage", 192, "nothing"), ("stage", 191, "a sector 2 to 20 cm too far"),
@@ -224,9 +224,10 @@ def surface_of(scene, guess, change=lambda cloud: cloud):
 def test_a_second_opinion_finds_the_transform_and_by_what_share_ranges_differ(scene):
     guess = scene.truth @ exp(np.array([0.02, -0.01, 0.015, 0.003, -0.002, 0.004]))
     opinion = second_opinion(surface_of(scene, guess, lambda cloud: returns.scaled(cloud, 1.01)))
-    off = log(scene.truth @ inverse(exp(opinion.twist) @ guess))
-    assert np.linalg.norm(off[:3]) < 0.006 < np.linalg.norm(log(scene.truth @ inverse(guess))[:3])
-    assert off @ np.linalg.solve(opinion.covariance, off) < FOUR_SIGMA
+    found = exp(opinion.twist) @ guess
+    assert np.linalg.norm(log(scene.truth @ inverse(found))[:3]) < 0.006
+    assert np.linalg.norm(log(scene.truth @ inverse(guess))[:3]) > 0.006
+    assert chi_square(scene.truth, found, opinion.covariance) < FOUR_SIGMA
     assert abs(opinion.scale - 0.01) < 0.004 and opinion.much_longer
 
 
@@ -261,27 +262,25 @@ def test_clouds_deskewed_by_a_motion_that_was_none_are_right_and_named(scene, si
 
     found = scene.align(left=[edited(cloud) for cloud in scene.left])
     assert code in {each.code for each in [*found.warnings, *found.refusals]} and found.accepted == accepted
-    off = log(scene.truth @ inverse(found.right_to_left))
-    assert off @ np.linalg.solve(found.covariance, off) < FOUR_SIGMA
+    assert chi_square(scene.truth, found.right_to_left, found.covariance) < FOUR_SIGMA
 
 
 def edited(seed, edit, kind="stage"):
     """Return the case of two VLP-16 in a room, or of another kind, under an edit."""
     case = faults.recorded(kind, seed)
-    EDITS[edit](case, np.random.default_rng(seed))
+    faults.EDITS[edit](case, np.random.default_rng(seed))
     return case
 
 
 def calibrated(case):
-    """Return what is found in a case, its error (6,), and the chi-square of that."""
+    """Return what is found in a case, and the chi-square of its error."""
     found = cal.calibrate(case.rig, case.clouds["left"], case.clouds["right"], floor=False, accept=faults.ACCEPT)
-    off = log(case.truths[0] @ inverse(found.left_from_right))
-    return found, off, off @ np.linalg.solve(found.covariance, off)
+    return found, chi_square(case.truths[0], found.left_from_right, found.covariance)
 
 
 @pytest.mark.parametrize("seed", further_long(60015, 60053))
 def test_a_wall_that_stands_elsewhere_for_one_lidar_does_not_pass_as_ranges_that_wander(seed):
-    found, *_ = calibrated(edited(seed, "a wall elsewhere for one lidar"))
+    found, _ = calibrated(edited(seed, "a wall elsewhere for one lidar"))
     assert "impossible_wander" in {each.code for each in found.findings} and not found.accepted
 
 
@@ -289,7 +288,7 @@ def test_a_wall_that_stands_elsewhere_for_one_lidar_does_not_pass_as_ranges_that
 @pytest.mark.parametrize("seed", [60044, 60057])
 def test_a_wall_that_stands_elsewhere_for_one_lidar_is_named_whichever_error_of_a_lidar_explains_it(seed):
     """Which one is nearly the same, so that another processor's rounding decides."""
-    found, _, squared = calibrated(edited(seed, "a wall elsewhere for one lidar"))
+    found, squared = calibrated(edited(seed, "a wall elsewhere for one lidar"))
     codes = {each.code for each in found.findings if each.severity == "error" or each.code == "one_surface"}
     assert codes & {"impossible_wander", "dissenting_surfaces", "one_surface"}
     assert squared < FOUR_SIGMA
@@ -300,7 +299,7 @@ def test_a_wall_without_which_the_result_is_another_is_named_and_in_the_uncertai
     """Errors of lidars, each of which is possible, explain that it stands elsewhere for one of them: 4 to 19 mm off,
     with a chi-square of 32 to 301, before the estimate was tried without it."""
     case = edited(seed, "a wall elsewhere for one lidar")
-    found, _, squared = calibrated(case)
+    found, squared = calibrated(case)
     assert "one_surface" in {each.code for each in found.findings}
     assert squared < FOUR_SIGMA
     exactly = cal.calibrate(case.rig, case.clouds["left"], case.clouds["right"], floor=False, accept=(0.002, 0.05))
@@ -309,23 +308,24 @@ def test_a_wall_without_which_the_result_is_another_is_named_and_in_the_uncertai
 
 @pytest.mark.parametrize("seed", further_long(61012, 61013))
 def test_a_cover_that_lengthens_ranges_in_its_middle_is_allowed_for(seed):
-    found, _, squared = calibrated(edited(seed, "a cover, 1 to 6 mm longer ranges in its middle"))
+    found, squared = calibrated(edited(seed, "a cover, 1 to 6 mm longer ranges in its middle"))
     assert found.accepted and squared < FOUR_SIGMA
 
 
 @pytest.mark.parametrize("seed", further_long(195102, 195106))
 def test_beams_that_pass_the_axis_aside_are_allowed_for_and_named(seed):
     """By 9 and 20 mm: in a room nearly a turn of the lidar, by 0.1 deg and more."""
-    found, off, squared = calibrated(edited(seed, "beams 3 to 30 mm aside of the axis"))
+    case = edited(seed, "beams 3 to 30 mm aside of the axis")
+    found, squared = calibrated(case)
     assert found.accepted and squared < FOUR_SIGMA
-    assert np.degrees(np.linalg.norm(off[3:])) < 0.04
+    assert np.degrees(error(case.truths[0], found.left_from_right)[1]) < 0.04
     assert "lateral_offset" in {finding.code for finding in found.findings}
 
 
 def test_beams_that_begin_elsewhere_are_not_a_driver_that_corrects_the_files_origin_twice():
     """Drivers correct all of it or nothing. Where they begin along the spin axis, the data does not say: 27 mm off, 4
     said, if the file's origin times 2.1 explains where they begin across it."""
-    found, _, squared = calibrated(edited(301280, "beam origin 5 to 40 mm wrong", "stretch"))
+    found, squared = calibrated(edited(301280, "beam origin 5 to 40 mm wrong", "stretch"))
     assert squared < FOUR_SIGMA
     assert "beyond_sensor_file" in {each.code for each in found.findings}
 
@@ -334,7 +334,7 @@ def test_beams_that_begin_elsewhere_are_not_a_driver_that_corrects_the_files_ori
 def test_coordinates_cut_to_whole_steps_are_recognised_and_allowed_for(seed):
     case, step = faults.recorded("stage", seed), 0.008
     case.change(("left",), lambda cloud, _: returns.placed(cloud, np.trunc(coordinates(cloud) / step) * step))
-    found, _, squared = calibrated(case)
+    found, squared = calibrated(case)
     assert "rounded_coordinates" in {each.code for each in found.findings}
     assert squared < FOUR_SIGMA
 
@@ -355,7 +355,7 @@ def test_a_sector_that_one_lidar_sees_too_far_away_is_refused_as_such(scene):
         sector = returns.sector(cloud, 1.0, np.radians(80.0))
         return returns.scaled(cloud.copy(), np.where(sector, 1.0 + 0.06 / returns.ranges_of(cloud), 1.0))
 
-    found = scene.align(left=[edited(cloud) for cloud in scene.left])
+    found = scene.align(left=[edited(scene.left[0])], right=scene.right[:1])
     named = {
         "dissenting_surfaces", "contradicting_views", "large_residuals", "differing_ranges", "impossible_unit",
         "beyond_sensor_file",

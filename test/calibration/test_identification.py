@@ -4,13 +4,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from comparing import right_to_left
+from sensor import station
 
 from stretch_sim_cal.calibration.identification import NOT_DETERMINED, StationScans, identify
-from stretch_sim_cal.calibration.settings import AlignmentSettings
 from stretch_sim_cal.errors import Refused
-from stretch_sim_cal.geometry.transforms import SIDES, from_xyz_rpy, inverse
+from stretch_sim_cal.geometry.transforms import SIDES, from_xyz_rpy
 from stretch_sim_cal.sensor.sensor import load_sensor
-from stretch_sim_cal.sensor.signature import Observer
 from stretch_sim_cal.sensor.unit import CENTRE_SHARE, FIRING_SHARE, OFFSET
 from stretch_sim_cal.simulation.embedded import EmbeddedSimulator
 from stretch_sim_cal.simulation.setup import SimulationSetup
@@ -26,29 +26,14 @@ def standing(simulator, turn=0.0, frames=8, first=0, moved=0.0) -> StationScans:
         simulator.move_base(from_xyz_rpy((shift, 0.0, 0.0), (0.0, 0.0, np.radians(turn))))
         for device in SIDES:
             scans[device].append(simulator.scan(device, first + number))
-    signatures = []
-    for device in SIDES:
-        observer = Observer()
-        for number, scan in enumerate(scans[device]):
-            observer.add(scan, simulator.start_time(device, first + number))
-        signatures.append(observer.signature([simulator.sensor]))
-    settings = AlignmentSettings(base_from_left=simulator.base_from_lidar("left", nominal=True))
-    result = StationScans(tuple(signatures), settings)
-    for left, right in zip(*scans.values(), strict=True):
-        result.add(left, right)
-    return result
-
-
-def described(simulator) -> np.ndarray:
-    """Return right_to_left as the description has it."""
-    return inverse(simulator.base_from_lidar("left", nominal=True)) @ simulator.base_from_lidar("right", nominal=True)
+    return station(simulator, scans, first)
 
 
 @pytest.fixture(scope="module")
 def identified():
     simulator = EmbeddedSimulator(SimulationSetup("furnished_room", SENSOR, 2101))
     stations = [standing(simulator, turn, first=10 * number) for number, turn in enumerate((0.0, 60.0))]
-    return simulator, stations, identify(stations, described(simulator))
+    return simulator, stations, identify(stations, right_to_left(simulator, nominal=True))
 
 
 def test_parameters_that_the_scene_does_not_determine_are_listed(identified):
@@ -83,7 +68,7 @@ def test_residuals_are_smaller_and_do_not_depend_on_the_channel_once_the_errors_
 def test_a_driver_that_corrects_is_distinguished_from_one_that_does_not(identified):
     driver = {"distance_correction": True, "firing_time_correction": True}
     simulator = EmbeddedSimulator(SimulationSetup("furnished_room", SENSOR, 2101, driver=driver))
-    result = identify([standing(simulator, frames=5)], described(simulator))
+    result = identify([standing(simulator, frames=5)], right_to_left(simulator, nominal=True))
     for unit in result.units:
         assert unit.values[[CENTRE_SHARE, FIRING_SHARE]].tolist() == [0.0, 0.0]
 
@@ -91,4 +76,4 @@ def test_a_driver_that_corrects_is_distinguished_from_one_that_does_not(identifi
 def test_a_robot_that_moved_is_refused():
     simulator = EmbeddedSimulator(SimulationSetup("furnished_room", SENSOR, 1))
     with pytest.raises(Refused, match="the robot moved"):
-        identify([standing(simulator, frames=10, moved=0.02)], described(simulator))
+        identify([standing(simulator, frames=10, moved=0.02)], right_to_left(simulator, nominal=True))

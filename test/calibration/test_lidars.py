@@ -5,6 +5,7 @@ import itertools
 
 import numpy as np
 import pytest
+from lidars import APART, NAMES, ROBOT, seen
 
 import stretch_sim_cal as cal
 from stretch_sim_cal import files
@@ -22,11 +23,9 @@ from stretch_sim_cal.sensor.points import return_columns, returns_of
 from stretch_sim_cal.sensor.unit import weak_echo
 from stretch_sim_cal.truth import nees
 
-ROBOT, NAMES, WIDE, REAL = "three_lidar_amr", ("left", "right", "mast"), "os0_32_sparse", "jt128_sparse_real"
+WIDE, REAL = "os0_32_sparse", "jt128_sparse_real"
 PAIRS = list(itertools.combinations(NAMES, 2))
-# Bearings (rad, in each lidar's own frame) and half widths of views: of two that look opposite ways, each past what the
-# other sees; and of two that see too little in common with anything.
-APART = {"left": (np.pi / 4, 1.55), "mast": (-np.pi / 2, 1.55)}
+# Bearings (rad, in each lidar's own frame) and half widths of views that have too little in common with anything.
 NARROW = {"left": (np.pi / 4, 0.5), "mast": (-np.pi / 2, 0.5)}
 
 
@@ -51,16 +50,6 @@ def kept(tmp_path_factory):
     path = tmp_path_factory.mktemp("kept") / "file.yaml"
     cal.calibrate(scene.rig, {name: own[:3] for name, own in scene.clouds.items()}, floor=False).save(path)
     return scene, path
-
-
-def seen(scene, views):
-    """Return a scene's clouds, those of some lidars cut down to a bearing and a half width (rad)."""
-    clouds = dict(scene.clouds)
-    for name, (bearing, width) in views.items():
-        beside = [np.arctan2(cloud["y"], cloud["x"]) - bearing for cloud in clouds[name]]
-        clouds[name] = [cloud[np.abs(np.angle(np.exp(1j * angle))) < width]
-                        for cloud, angle in zip(clouds[name], beside, strict=True)]  # fmt: skip
-    return clouds
 
 
 def fed(array, clouds):
@@ -112,7 +101,7 @@ def test_what_the_lidars_are_called_and_their_order_change_nothing(scene, result
     order = ("mast", "left", "right")
     links = {f"{name}_one": f"lidar_{name}_link" for name in order}
     rig = cal.Rig.from_urdf(scene.simulator.nominal_description, sensor=scene.rig.sensor, robot=ROBOT, lidars=links)
-    other = cal.calibrate(rig, {f"{name}_one": scene.clouds[name] for name in NAMES})
+    other = cal.calibrate(rig, {f"{name}_one": scene.clouds[name] for name in NAMES}, floor=False)
     for pair in PAIRS:
         renamed = [f"{name}_one" for name in pair]
         deviations = np.sqrt(np.diag(result.covariance_of(*pair)))

@@ -23,7 +23,7 @@ from stretch_sim_cal.calibration.problem import (
 from stretch_sim_cal.calibration.solver import Solution, Solver, scalar_numbers, sensor_numbers
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.planes import Plane
-from stretch_sim_cal.geometry.transforms import SIDES, exp, from_xyz_rpy
+from stretch_sim_cal.geometry.transforms import exp, from_xyz_rpy
 from stretch_sim_cal.sensor.unit import (
     CENTRE,
     CENTRE_SHARE,
@@ -52,6 +52,26 @@ NOTHING = State((np.eye(4), np.eye(4)), (np.zeros(MODEL.size), np.zeros(MODEL.si
 def solver():
     loose = np.diag([0.03**2] * 3 + [0.05**2] * 3)
     return Solver(Unknowns((MODEL, MODEL)), Priors(NOTHING, [loose, loose]))
+
+
+def lidars_with(spread, span=0.0, channels=4, lidars=2, **model):
+    """Return the model of lidars with errors of this `spread`, whose channels' elevations are up to `span` (rad), their
+    unknowns, a state without errors, and equations of nothing that is seen."""
+    model = ErrorModel(spread, np.linspace(-span, span, channels), np.zeros(channels), **model)
+    unknowns = Unknowns((model,) * lidars)
+    state = State((np.eye(4),) * lidars, (np.zeros(model.size),) * lidars)
+    return model, unknowns, state, NormalEquations.empty(unknowns.size)
+
+
+def see(seen, columns, values, deviations):
+    """Let unknowns be seen with these values and standard deviations."""
+    seen.information[columns, columns] = deviations**-2.0
+    seen.gradient[columns] = values * deviations**-2.0
+
+
+def columns_of(unit, model, kind):
+    """Return the columns of a kind of channels' errors of a unit."""
+    return unit.start + np.arange(model.size)[model.of_kind(kind)]
 
 
 def equations(unknowns, error=None, rows=400):
@@ -253,7 +273,7 @@ def test_a_prior_that_the_data_exceeds_neither_pulls_nor_makes_sure():
     def found(true):
         solver = Solver(unknowns, Priors(NOTHING, [np.zeros((6, 6))]))
         seen = NormalEquations.empty(unknowns.size)
-        seen.information[offset, offset], seen.gradient[offset] = 0.01**-2.0, true * 0.01**-2.0  # as sure as the prior
+        see(seen, offset, true, 0.01)  # as sure as the prior
         solution = solver.solve(seen, NOTHING)
         return solution.change[offset], np.sqrt(solution.covariance[offset, offset])
 
@@ -280,28 +300,20 @@ def test_noise_information_holds_the_guess_and_does_not_reduce_the_covariance():
 @pytest.mark.parametrize("far", [False, True])
 def test_channels_beyond_the_sensor_file_are_learnt_once_the_lidars_are_aligned(random, far):
     """Before that, channels that were wrong by ten times as much as others are would fit to wrong surfaces."""
-    model = ErrorModel(UnitSpread(channel_elevation=0.001), np.linspace(-0.4, 0.4, 40), np.zeros(40))
-    unknowns = Unknowns((model,))
-    nothing = State((np.eye(4),), (np.zeros(model.size),))
-    solver, seen = Solver(unknowns, Priors(nothing, [])), NormalEquations.empty(unknowns.size)
-    columns = unknowns.units[0].start + np.arange(model.size)[model.of_kind("channel_elevation")]
-    seen.information[columns, columns], seen.gradient[columns] = 1e4**2.0, 0.01 * random.normal(size=40) * 1e4**2.0
+    model, unknowns, nothing, seen = lidars_with(UnitSpread(channel_elevation=0.001), 0.4, 40, lidars=1)
+    solver = Solver(unknowns, Priors(nothing, []))
+    see(seen, columns_of(unknowns.units[0], model, "channel_elevation"), 0.01 * random.normal(size=40), 1e-4)
     for _ in range(4):
         (deviations,) = solver.solve(seen, nothing, far=far).relative_deviations
     assert deviations["channel_elevation"] > 5.0 if far else deviations["channel_elevation"] <= 2.0
 
 
 def test_channels_spread_is_learnt_from_how_far_they_differ(random):
-    model = ErrorModel(UnitSpread(channel_range=0.01), np.linspace(-0.4, 0.4, 40), np.zeros(40))
-    unknowns = Unknowns((model, model))
-    nothing = State((np.eye(4), np.eye(4)), (np.zeros(model.size), np.zeros(model.size)))
+    model, unknowns, nothing, seen = lidars_with(UnitSpread(channel_range=0.01), 0.4, 40)
     solver = Solver(unknowns, Priors(nothing, [np.zeros((6, 6))]))
-    seen = NormalEquations.empty(unknowns.size)
     for unit, scale in zip(unknowns.units, (0.001, 0.02), strict=True):
-        columns = unit.start + np.arange(model.size)[model.of_kind("channel_range")]
-        seen.information[columns, columns] = 1e-4**-2.0
         errors = scale * random.normal(size=40)
-        seen.gradient[columns] = (errors - errors.mean()) * 1e-4**-2.0
+        see(seen, columns_of(unit, model, "channel_range"), errors - errors.mean(), 1e-4)
     solution = solver.solve(seen, nothing)
     assert solution.relative_deviations[0]["channel_range"] < 0.25  # one step of the search comes to 0.32
     for _ in range(3):
@@ -317,15 +329,11 @@ def test_channels_spread_is_learnt_from_how_far_they_differ(random):
 def test_scalars_that_two_lidars_have_in_common_are_distinguished_from_those_that_set_them_apart(right, apart, random):
     """Two lidars of one kind whose scalars the data knows: the same for both, or opposite."""
     spread = UnitSpread(range_offset=0.01, range_scale=5e-4, near_range=0.005, incidence=0.003, echo=0.003)
-    model = ErrorModel(spread, np.linspace(-0.2, 0.2, 4), np.zeros(4))
-    unknowns = Unknowns((model, model))
-    nothing = State((np.eye(4), np.eye(4)), (np.zeros(model.size),) * 2)
-    seen = NormalEquations.empty(unknowns.size)
+    _, unknowns, nothing, seen = lidars_with(spread, 0.2)
     deviations = np.array([0.01, 5e-4, 0.005, 0.003, 0.003])
+    values = deviations * (1.0, -0.8, 1.2, 0.7, -1.1)
     for unit, sign in zip(unknowns.units, (1.0, right), strict=True):
-        columns = unit.start + np.arange(5)
-        seen.information[columns, columns] = (0.1 * deviations) ** -2.0
-        seen.gradient[columns] = sign * (0.1 * deviations) ** -2.0 * deviations * (1.0, -0.8, 1.2, 0.7, -1.1)
+        see(seen, unit.start + np.arange(5), sign * values, 0.1 * deviations)
     # The right lidar's offset is not seen: what is known of it comes from the left one's.
     column = unknowns.units[1].start
     seen.information[column, column] = seen.gradient[column] = 0.0
@@ -338,18 +346,13 @@ def test_scalars_that_two_lidars_have_in_common_are_distinguished_from_those_tha
 def test_lidars_whose_scales_differ_do_not_take_over_the_scale_of_the_wheels():
     """The scales differ by 3.5 standard deviations of units, as views show; what both have in common is -2 +- 0.4 % by
     the wheels. That one of them is far off is likely, that both are is not."""
-    model = ErrorModel(UnitSpread(range_scale=5e-4, channel_range=0.001), np.linspace(-0.4, 0.4, 40), np.zeros(40))
-    unknowns = Unknowns((model, model))
-    nothing = State((np.eye(4), np.eye(4)), (np.zeros(model.size),) * 2)
+    model, unknowns, nothing, seen = lidars_with(UnitSpread(range_scale=5e-4, channel_range=0.001), 0.4, 40)
     scales = [unit.start + RANGE_SCALE for unit in unknowns.units]
-    seen = NormalEquations.empty(unknowns.size)
     for row, value, deviation in (([1.0, -1.0], 2.5e-3, 6e-5), ([0.5, 0.5], -0.02, 0.004)):
         seen.information[np.ix_(scales, scales)] += np.outer(row, row) / deviation**2
         seen.gradient[scales] += np.array(row) * value / deviation**2
     for unit in unknowns.units:  # channels, whose spread takes steps to be learnt
-        columns = unit.start + np.arange(model.size)[model.of_kind("channel_range")]
-        seen.information[columns, columns] = 1e-4**-2.0
-        seen.gradient[columns] = np.resize([2e-4, -2e-4], 40) * 1e-4**-2.0
+        see(seen, columns_of(unit, model, "channel_range"), np.resize([2e-4, -2e-4], 40), 1e-4)
     found = Solver(unknowns, Priors(nothing, [np.zeros((6, 6))])).solve(seen, nothing)
     left, right = found.change[scales]
     assert left - right == pytest.approx(2.5e-3, abs=1e-4)
@@ -358,13 +361,11 @@ def test_lidars_whose_scales_differ_do_not_take_over_the_scale_of_the_wheels():
 
 def test_channels_errors_that_are_estimated_already_are_pulled_back_by_their_prior(random):
     """Those of elevations vary smoothly and independently; the prior's covariance is that of both."""
-    model = ErrorModel(UnitSpread(channel_elevation=2e-3), np.linspace(-0.4, 0.4, 6), np.zeros(6))
-    unknowns, own = Unknowns((model, model)), np.arange(model.size)[model.of_kind("channel_elevation")]
-    units = tuple(np.zeros(model.size) for _ in SIDES)
-    units[0][own] = 2e-3 * random.normal(size=6)
-    nothing = State((np.eye(4), np.eye(4)), (np.zeros(model.size),) * 2)
+    model, unknowns, nothing, _ = lidars_with(UnitSpread(channel_elevation=2e-3), 0.4, 6)
+    own, moved = np.arange(model.size)[model.of_kind("channel_elevation")], np.zeros(model.size)
+    moved[own] = 2e-3 * random.normal(size=6)
     loose, seen = np.diag([0.03**2] * 6), equations(unknowns, rows=60)
-    state = replace(nothing, units=units)
+    state = replace(nothing, units=(moved, nothing.units[1]))
     change = eliminated(Solver(unknowns, Priors(nothing, [loose, loose])), seen, state)
     precision = np.zeros((unknowns.size, unknowns.size))
     precision[:12, :12] = np.linalg.inv(np.kron(np.eye(2), loose))
@@ -389,13 +390,10 @@ def test_scalars_are_named_by_side_with_their_deviations():
 @pytest.mark.parametrize("slope", [np.radians(0.03), 0.0])
 def test_channels_that_see_nothing_fire_in_the_order_of_the_others(slope):
     """Of 16 channels, whose azimuths differ by 0.01 deg, in proportion to their number or not; ten see something."""
-    model = ErrorModel(UnitSpread(channel_azimuth=np.radians(0.01)), np.linspace(-0.2, 0.2, 16), np.zeros(16))
-    unknowns, nothing = Unknowns((model, model)), State((np.eye(4), np.eye(4)), (np.zeros(model.size),) * 2)
-    azimuths = np.arange(unknowns.units[0].start, unknowns.units[0].stop)[model.of_kind("channel_azimuth")]
-    seen, random = NormalEquations.empty(unknowns.size), np.random.default_rng(5)
+    model, unknowns, nothing, seen = lidars_with(UnitSpread(channel_azimuth=np.radians(0.01)), 0.2, 16)
+    azimuths, random = columns_of(unknowns.units[0], model, "channel_azimuth"), np.random.default_rng(5)
     true = slope * (np.arange(16) - 7.5) + random.normal(0.0, np.radians(0.01), 16)
-    seen.information[azimuths[:10], azimuths[:10]] = np.radians(0.002) ** -2.0
-    seen.gradient[azimuths[:10]] = true[:10] * np.radians(0.002) ** -2.0
+    see(seen, azimuths[:10], true[:10], np.radians(0.002))
     solution = Solver(unknowns, Priors(nothing)).solve(seen, nothing)
     off, deviations = solution.change[azimuths] - true, np.sqrt(np.diag(solution.covariance)[azimuths])
     assert np.mean((off / deviations) ** 2) < 3.0
@@ -404,11 +402,9 @@ def test_channels_that_see_nothing_fire_in_the_order_of_the_others(slope):
 
 def test_an_optical_centre_that_is_elsewhere_is_not_known_along_the_axis_either():
     """20 mm beside where the sensor file has it, to 0.5 mm."""
-    model = ErrorModel(UnitSpread(optical_centre=(5e-4,) * 3), np.zeros(4), np.zeros(4))
-    unknowns, nothing = Unknowns((model, model)), State((np.eye(4), np.eye(4)), (np.zeros(model.size),) * 2)
+    model, unknowns, nothing, seen = lidars_with(UnitSpread(optical_centre=(5e-4,) * 3))
     centre = unknowns.units[0].start + np.arange(model.size)[CENTRE]
     for size, deviation in ((2e-4, 5e-4), (0.02, 0.01)):
-        seen = NormalEquations.empty(unknowns.size)
         seen.information[centre[0], centre[0]], seen.gradient[centre[0]] = 1e7, 1e7 * size
         solution = Solver(unknowns, Priors(nothing)).solve(seen, nothing)
         along = np.sqrt(solution.covariance[centre[2], centre[2]])
@@ -435,13 +431,12 @@ def test_the_share_that_a_driver_corrects_is_fixed_if_it_is_well_determined(shar
 @pytest.mark.parametrize("shares", [(0.98, 0.98), (0.98, 0.02), (0.98, None)])
 def test_fixed_shares_of_drivers_do_not_vary_any_more(shares):
     """One of which nothing is seen seems to be the other one's, and neither is fixed."""
-    model = ErrorModel(UnitSpread(driver_uncertain=True), np.zeros(4), np.zeros(4), np.array([0.01, 0.0, 0.0]))
-    unknowns, nothing = Unknowns((model, model)), State((np.eye(4), np.eye(4)), (np.zeros(model.size),) * 2)
+    spread, centre = UnitSpread(driver_uncertain=True), np.array([0.01, 0.0, 0.0])
+    _, unknowns, nothing, seen = lidars_with(spread, optical_centre=centre)
     solver, columns = Solver(unknowns, Priors(nothing)), [unit.start + CENTRE_SHARE for unit in unknowns.units]
-    seen = NormalEquations.empty(unknowns.size)
     for column, share in zip(columns, shares, strict=True):
         if share is not None:
-            seen.information[column, column], seen.gradient[column] = 1e4, 1e4 * share
+            see(seen, column, share, 0.01)
     solution = solver.solve(seen, nothing)
     state = solver.with_fixed_shares(unknowns.moved(nothing, solution.change), solution)
     found = [values[CENTRE_SHARE] for values in state.units]
