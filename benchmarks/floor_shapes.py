@@ -130,9 +130,30 @@ def tiles(simulator: EmbeddedSimulator, random: np.random.Generator) -> None:
     floor_of(simulator, height)
 
 
+def waves(simulator: EmbeddedSimulator, random: np.random.Generator) -> None:
+    rms, length = random.uniform(0.0002, 0.002), random.uniform(1.0, 3.0)
+    undulation = solids.Undulation.drawn(rms, (length, 2.0 * length), random)
+    floor_of(simulator, lambda x, y: undulation.heights(np.stack([x, y], axis=-1)))
+
+
+def rough(simulator: EmbeddedSimulator, random: np.random.Generator) -> None:
+    # The spectral density of profiles goes with the square of the wavelength, as that of roads (ISO 8608).
+    lengths, rms = np.geomspace(0.2, 6.4, 40), random.uniform(0.0002, 0.001)
+    ways, phases = random.uniform(-np.pi, np.pi, 40), random.uniform(-np.pi, np.pi, 40)
+    size = rms * np.sqrt(2.0 * lengths / lengths.sum())
+    along, across = 2.0 * np.pi / lengths * np.array([np.cos(ways), np.sin(ways)])
+
+    def height(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+        heights: np.ndarray = np.cos(x[..., None] * along + y[..., None] * across + phases) @ size
+        return heights
+
+    floor_of(simulator, height)
+
+
 SHAPES: dict[str, Shape] = {
     "even": even, "a carpet beside": carpet_beside, "a ramp": ramp, "between carpets": between_carpets,
     "on a rug": on_a_rug, "a wheel on a mat": a_wheel_on_a_mat, "a drain": drain, "a dip": dip, "tiles": tiles,
+    "waves": waves, "rough": rough,
 }  # fmt: skip
 
 

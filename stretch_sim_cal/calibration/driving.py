@@ -27,6 +27,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+from scipy.linalg import block_diag
 
 from stretch_sim_cal.calibration import findings as checks
 from stretch_sim_cal.calibration.alignment.second_opinion import second_opinion
@@ -46,6 +47,7 @@ from stretch_sim_cal.calibration.drive_problem import (
 from stretch_sim_cal.calibration.finding import Finding, when
 from stretch_sim_cal.calibration.floor.cells import RADIUS
 from stretch_sim_cal.calibration.floor.findings import uncertain_floor
+from stretch_sim_cal.calibration.floor.fit import WAVES
 from stretch_sim_cal.calibration.floor.support_method import JointFloor
 from stretch_sim_cal.calibration.lidars import DescribedLidar
 from stretch_sim_cal.calibration.motion import motion_of
@@ -82,6 +84,7 @@ PASSES = ((0.01, 1, False), (0.002, 1, False), (0.001, 1, True), (0.0, 2, True))
 DESCRIBED = np.array([1.0, 1.0, 0.05, 0.1, 0.1, 1.0])
 PARTNERS = 5  # views that a view is compared with
 ENOUGH = 50.0  # patches that two lidars see, for an opinion
+TURNED = 0.25  # share of a floor's tilt (variance) that remains on average over stations with enough headings
 ON_FLOOR = 0.01  # m, how far from the plane patches may be floor
 LEAST_UNEVENNESS = 0.0005  # m
 FLOOR_REMEDY = "identify the lidars' own errors first: a drive cannot separate the floor's height from range errors"
@@ -320,8 +323,10 @@ class DrivenArray:
         self._floor.begin_from(poses, None, [FIXED])
         floor = self._floor.solve()
         # All stations determine the lidars' poses and the floor better than the first one, and give the findings about
-        # the lidars' errors.
-        ignored = ("lidars_disagree", "uncertain_floor")
+        # the lidars' errors; a robot that turns is tilted to all sides by a floor with waves.
+        ignored = ["lidars_disagree", "uncertain_floor"]
+        if _over_stations(np.eye(3), drive.stations)[1:, 1:].max() < TURNED:
+            ignored.append("floor_near_robot")
         refusals = [finding for finding in floor.refusals if finding.code not in ignored]
         warnings = [finding for finding in floor.warnings if finding.code != "beyond_sensor_file"]
         floor = replace(floor, refusals=refusals, warnings=warnings)
@@ -370,8 +375,8 @@ class DrivenArray:
         result = DrivenResult(
             {name: base_from_footprint @ pose for name, pose in zip(names, poses, strict=True)},
             to_base @ covariance @ to_base.T, [], sum(each.intake.num_frames for each in self._stations), last.rmse,
-            diagnostics=numbers_of_units, floor=self._floor_of(floor, base_from_footprint, covariance[:6, :6]),
-            wheels=wheels,
+            floor=self._floor_of(floor, base_from_footprint, covariance[:6, :6], drive.stations), wheels=wheels,
+            diagnostics=numbers_of_units,
         )  # fmt: skip
         disturbed, moving = (
             np.bincount(last.surface.side, cells) / np.bincount(last.surface.side)
@@ -440,14 +445,19 @@ class DrivenArray:
         refusals += [Finding(far.code, f"relative to the wheels {far.sentence}", far.remedy) for far in beyond]
         return replace(wheels, directions=directions, gain=gain, known=known, refusals=refusals, warnings=warnings)
 
-    def _floor_of(self, floor: FloorResult, base_from_footprint: np.ndarray, covariance: np.ndarray) -> FloorResult:
-        """Return the floor in base_link under all stations, from that at the first one, with its covariance by that
-        (6, 6) of the first lidar's pose; refused if it is too uncertain."""
+    def _floor_of(
+        self, floor: FloorResult, base_from_footprint: np.ndarray, covariance: np.ndarray,
+        stations: Sequence[np.ndarray],
+    ) -> FloorResult:  # fmt: skip
+        """Return the floor in base_link under all `stations` (4, 4), from that at the first one, with its covariance by
+        that (6, 6) of the first lidar's pose; refused if it is too uncertain."""
         plane = LEVEL.moved(base_from_footprint)
         change = np.column_stack([
             floor_between(plane, LEVEL.moved(base_from_footprint @ exp(-step))) / STEP for step in STEP * np.eye(6)
         ])  # fmt: skip
-        known = change @ covariance @ change.T + (0.0 if floor.systematic is None else floor.systematic)
+        known = change @ covariance @ change.T
+        if floor.systematic is not None:
+            known += _over_stations(floor.systematic, stations)
         refusals = floor.refusals or uncertain_floor(known, self._floor.settings, FLOOR_REMEDY)
         footprint = footprint_from_base(plane)
         return replace(floor, plane=plane, footprint_from_base=footprint, covariance=known, refusals=refusals)
@@ -460,6 +470,20 @@ def _deskewed(cloud: np.ndarray, pose: np.ndarray, sweep: Sweep, scales: np.ndar
     for axis, values in zip("xyz", points.T, strict=True):
         cloud[axis] = values
     return cloud
+
+
+def _over_stations(at_first: np.ndarray, stations: Sequence[np.ndarray]) -> np.ndarray:
+    """Return the covariance (3, 3) that the floor's shape adds to the mean over stations (4, 4), by that `at_first`
+    (height, tilt about x, tilt about y): it is the same of stations at one place, in the floor's frame, and independent
+    far away. A robot that turns is tilted to all sides."""
+    places, yaws = (
+        np.array([pose[:2, 3] for pose in stations]),
+        [np.arctan2(pose[1, 0], pose[0, 0]) for pose in stations],
+    )
+    turned = np.array([block_diag(1.0, [[np.cos(yaw), np.sin(yaw)], [-np.sin(yaw), np.cos(yaw)]]) for yaw in yaws])
+    turned = turned @ turned[0].T
+    alike = np.exp(-np.linalg.norm(places[:, None] - places, axis=2) / WAVES)
+    return np.einsum("st,sij,jk,tlk->il", alike, turned, at_first, turned) / len(stations) ** 2
 
 
 def _near(stations: Sequence[np.ndarray]) -> Callable[[np.ndarray], np.ndarray]:

@@ -132,8 +132,31 @@ def test_a_robot_that_only_drove_straight_knows_no_lever(driven):
 def test_a_floor_that_the_drive_leaves_unsure_is_refused(driven, result):
     array = DrivenArray({"left": cal.api.DescribedLidar(driven.rig.base_from_left)}, driven.rig.footprint_from_base)
     for deviation, codes in ((0.004, []), (0.006, ["uncertain_floor"])):
-        floor = array._floor_of(result.floor, np.eye(4), np.diag([0.0, 0.0, deviation, 0.0, 0.0, 0.0]) ** 2)
+        floor = array._floor_of(
+            result.floor, np.eye(4), np.diag([0.0, 0.0, deviation, 0.0, 0.0, 0.0]) ** 2, [np.eye(4)]
+        )
         assert [said.code for said in floor.refusals] == codes
+
+
+@pytest.mark.parametrize(
+    ("way", "tilt"),
+    [
+        ([(0.0, 0.0, 0.0)], 0.2),
+        ([(0.0, 0.0, 0.0)] * 8, 0.2),  # the same wheels on the same floor
+        ([(0.0, 0.0, turn * np.pi / 4) for turn in range(8)], 0.0),
+        ([(0.0, 0.0, turn * np.pi) for turn in range(2)], 0.0),
+        ([(0.0, 0.0, turn * np.pi / 2) for turn in range(2)], 0.2 / np.sqrt(2.0)),
+        ([(20.0 * number, 0.0, 0.0) for number in range(16)], 0.05),
+    ],
+)
+def test_an_uneven_floor_tilts_a_robot_that_turns_to_all_sides(way, tilt, driven, result):
+    array = DrivenArray({"left": cal.api.DescribedLidar(driven.rig.base_from_left)}, driven.rig.footprint_from_base)
+    uneven = dataclasses.replace(result.floor, systematic=np.diag([1e-3, *np.radians([0.2, 0.2])]) ** 2)
+    stations = [from_xyz_rpy((x, y, 0.0), (0.0, 0.0, yaw)) for x, y, yaw in way]
+    floor = array._floor_of(uneven, np.eye(4), np.zeros((6, 6)), stations)
+    deviations = np.sqrt(np.maximum(np.linalg.eigvalsh(floor.covariance[1:, 1:]), 0.0))
+    assert np.degrees(deviations) == pytest.approx([tilt, tilt], abs=1e-4)
+    assert [said.code for said in floor.refusals] == (["uncertain_floor"] if tilt > 0.1 else [])
 
 
 def test_a_recording_with_stops_is_calibrated_and_written(driven, result, tmp_path, capsys):

@@ -199,8 +199,10 @@ def test_an_unsure_alignment_makes_the_floor_less_sure():
 def test_on_an_even_floor_the_covariance_covers_the_error_and_there_is_no_step(scenes):
     squares = []
     for seed in range(1, 1 + scenes):
-        result = solved("furnished_room", seed, "jt128_sparse", frames=1)
-        squares.append(scene_of("furnished_room", seed, "jt128_sparse").chi_square(result))
+        scene = scene_of("furnished_room", seed, "jt128_sparse")
+        with mock.patch.object(FloorFit, "seen_alike", 0.0):  # no real floor is as even
+            result = scene.solve(frames=1)
+        squares.append(scene.chi_square(result))
         assert "floor_step" not in {warning.code for warning in (*result.warnings, *solved().warnings)}
     assert 1.0 < np.mean(squares) < 6.0  # 3 for a perfect one
 
@@ -335,17 +337,21 @@ def test_a_robot_beside_a_drain_is_refused():
     scene = Scene(sensor="jt128_sparse", things=[cone], without=("floor", "ground"), stands_on=0.01)
     scene.simulator.move_base(from_xyz_rpy([0, 0, 0.01], [0, 0.01, 0]))  # as the floor slopes there
     assert re.search(
-        "floor_at_wheels: the floor within 0.7 m of the robot is .* deg off", the_refusal(scene.solve(frames=8))
+        "floor_near_robot: the floor within 0.7 m of the robot is .* deg off", the_refusal(scene.solve(frames=8))
     )
 
 
 @pytest.mark.parametrize(
-    ("seed", "verdict"),
-    [(147017, "right"), (147015, "refused"), pytest.param(147003, "right", marks=pytest.mark.long)],
-)
-def test_on_tiles_wheels_may_stand_higher_than_most_of_the_floor(seed, verdict):
-    """Or lower, by what both lidars see alike: up to 0.3 deg, while the floor on average is right to 0.01."""
-    assert judged("tiles", seed)[0] == verdict
+    ("shape", "seed", "verdict"),
+    [
+        ("tiles", 147017, "right"), ("tiles", 147015, "refused"),
+        pytest.param("tiles", 147003, "right", marks=pytest.mark.long),
+        ("rough", 502, "right"),  # 0.07 deg off by a quarter of a millimetre, less than lidars show
+    ],
+)  # fmt: skip
+def test_wheels_may_stand_higher_than_most_of_the_floor(shape, seed, verdict):
+    """Or lower, on tiles by what both lidars see alike: up to 0.3 deg, while the floor on average is right to 0.01."""
+    assert judged(shape, seed)[0] == verdict
 
 
 @pytest.fixture(scope="module")

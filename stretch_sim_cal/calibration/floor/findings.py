@@ -37,7 +37,9 @@ WORTH_TELLING = 0.0005  # m, of a floor's shape
 MAX_OFF_HEIGHT, MAX_OFF_TILT = 0.0003, float(np.deg2rad(0.05))
 UNLIKELY, VERY_UNLIKELY = 16.3, 30.0  # chi square of three values: 0.1 %, one in a million
 FLAT_PART = "move the robot to a flat part of the floor"
-EVEN_PART = "move the robot to even floor: on this one its wheels may stand higher or lower than most of it"
+EVEN_PART = (
+    "move the robot to even floor, or calibrate by driving: on this one its wheels may stand higher or lower than most"
+)
 MORE_PAIRS = "record more pairs, or identify the lidars' own errors first"
 
 # Of the floor at the wheels.
@@ -226,7 +228,7 @@ def check_at_wheels(findings: Findings, rays: Sequence[FloorRays], state: State,
         return
     if off @ np.linalg.solve(by_noise + found.fit.systematic, off) > VERY_UNLIKELY:
         sentence = f"is {height * 1e3:.1f} mm and {np.degrees(tilt):.2f} deg off the plane of all the floor"
-        findings.refuse("floor_at_wheels", f"the floor within {AROUND:g} m of the robot {sentence}", FLAT_PART)
+        findings.refuse("floor_near_robot", f"the floor within {AROUND:g} m of the robot {sentence}", FLAT_PART)
 
 
 def highest_spot(rays: Sequence[FloorRays], state: State, found: FoundFloor) -> tuple[np.ndarray, float] | None:

@@ -234,6 +234,7 @@ WAVES = 1.0
 # So much more than heights of patches from those of their neighbours do heights of points vary (variance), for tiles of
 # 0.2 to 0.6 m.
 OF_POINTS = 2.0
+EVEN_POINTS = 0.00015  # m, of heights at points as far apart as wheels, on a floor as even as floors are
 LEAST_SCATTER = 0.0003  # m, of patches by one lidar's channels
 LEVER = 1.5  # m over which a hidden step tilts the plane
 WHEELS, WHEEL_RADIUS = 3, 0.17  # so many wheels, evenly on a circle (m), as the Stretch's: on wider ones it tilts less
@@ -425,15 +426,19 @@ class FloorFit:
         of_solution = carried @ by_heights.T
         followed = np.einsum("pi,ip->p", regressors, carried)
         left = 1.0 - 2.0 * followed + np.einsum("pi,ij,pj->p", regressors, of_solution, regressors)
+        # The robot stands on the floor's height at one place, which the fit follows in part.
+        here = by_heights @ np.exp(-np.linalg.norm(self.centres[seen], axis=1) / WAVES)
+        of_solution[0] -= here
+        of_solution[:, 0] -= here
+        of_solution[0, 0] += 1.0
         variance = (self.unevenness**2 - EVEN**2) / float(np.median(left))
         return variance * of_solution[INCREMENT, INCREMENT]
 
     @cached_property
     def seen_alike(self) -> float:
         """The standard deviation (m) of the floor's heights at points as far apart as wheels, by what lidars see
-        alike of neighbouring patches: errors of their channels differ, and waves that are longer than the robot do not
-        matter. Its square is that of patches times `OF_POINTS`, less its own standard deviation: even floors have none.
-        """
+        alike of neighbouring patches, since errors of their channels differ. Its square is that of patches times
+        `OF_POINTS`, less its own standard deviation, and that of `EVEN_POINTS`."""
         square = (cells.PATCHES_PER_SIDE,) * 2
         trust, block = self.trust.reshape(square), np.floor(self.centres / BLOCKS[0]).astype(int).reshape(*square, 2)
         heights = [self._heights(*of_lidar).reshape(square) for of_lidar in self.by_lidar]
@@ -449,12 +454,12 @@ class FloorFit:
             weights.append((trust[begin] * trust[end] / variance)[seen])
             blocks.append(block[begin][seen])
         if sum(map(len, products)) < MIN_PATCHES:
-            return 0.0
+            return EVEN_POINTS
         product, weight = np.concatenate(products), np.concatenate(weights)
         mean = np.average(product, weights=weight)
         _, number = np.unique(np.concatenate(blocks), axis=0, return_inverse=True)
         deviation = np.linalg.norm(np.bincount(number.ravel(), weight * (product - mean))) / weight.sum()
-        return float(np.sqrt(OF_POINTS * max(mean - deviation, 0.0)))
+        return float(np.sqrt(OF_POINTS * max(mean - deviation, 0.0) + EVEN_POINTS**2))
 
     @property
     def at_wheels(self) -> np.ndarray:
