@@ -234,7 +234,7 @@ WAVES = 1.0
 # So much more than heights of patches from those of their neighbours do heights of points vary (variance), for tiles of
 # 0.2 to 0.6 m.
 OF_POINTS = 2.0
-EVEN_POINTS = 0.00015  # m, of heights at points as far apart as wheels, on a floor as even as floors are
+EVEN_POINTS = 0.00008  # m, of heights at points as far apart as wheels, on a floor as even as floors are
 LEAST_SCATTER = 0.0003  # m, of patches by one lidar's channels
 LEVER = 1.5  # m over which a hidden step tilts the plane
 WHEELS, WHEEL_RADIUS = 3, 0.17  # so many wheels, evenly on a circle (m), as the Stretch's: on wider ones it tilts less
