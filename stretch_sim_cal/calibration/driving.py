@@ -476,10 +476,8 @@ def _over_stations(at_first: np.ndarray, stations: Sequence[np.ndarray]) -> np.n
     """Return the covariance (3, 3) that the floor's shape adds to the mean over stations (4, 4), by that `at_first`
     (height, tilt about x, tilt about y): it is the same of stations at one place, in the floor's frame, and independent
     far away. A robot that turns is tilted to all sides."""
-    places, yaws = (
-        np.array([pose[:2, 3] for pose in stations]),
-        [np.arctan2(pose[1, 0], pose[0, 0]) for pose in stations],
-    )
+    places = np.array([pose[:2, 3] for pose in stations])
+    yaws = [np.arctan2(pose[1, 0], pose[0, 0]) for pose in stations]
     turned = np.array([block_diag(1.0, [[np.cos(yaw), np.sin(yaw)], [-np.sin(yaw), np.cos(yaw)]]) for yaw in yaws])
     turned = turned @ turned[0].T
     alike = np.exp(-np.linalg.norm(places[:, None] - places, axis=2) / WAVES)
