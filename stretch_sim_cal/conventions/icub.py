@@ -66,13 +66,16 @@ AXES: dict[str, tuple[int, int, int]] = {
     "r_wrist_prosup": (0, 0, 1), "r_wrist_pitch": (-1, 0, 0), "r_wrist_yaw": (0, -1, 0),
 }  # fmt: skip
 """Axes of revolute joints at the zero configuration, in the root frame, as the table has them. None of the neck's."""
-ARM_JOINTS = frozenset(BOARDS["left_arm"] + BOARDS["right_arm"])  # By the text their axes are only rough directions
-FRAMES: dict[str, tuple[str, ...]] = {"root_frame": (ROOT_LINK,), "imu_frame": ("head",)} | {
-    f"{side}_{frame}_frame": tuple(f"{side}_{link}" for link in links)
-    for frame, *links in (
-        ("hand_dh", "hand"), ("foot_dh", "foot"), ("arm_ft", "shoulder_3", "upper_arm"), ("leg_ft", "hip_2", "hip_3"),
-        ("foot_ft", "ankle_2", "foot"), ("upper_arm_dh", "upper_arm"), ("forearm_dh", "forearm"),
-    ) for side in "lr"
+ARM_JOINTS = frozenset(BOARDS["left_arm"] + BOARDS["right_arm"])  # by the text their axes are only rough directions
+FRAMES: dict[str, tuple[str, ...]] = {
+    "root_frame": (ROOT_LINK,), "imu_frame": ("head",),
+    "l_hand_dh_frame": ("l_hand",), "r_hand_dh_frame": ("r_hand",),
+    "l_foot_dh_frame": ("l_foot",), "r_foot_dh_frame": ("r_foot",),
+    "l_arm_ft_frame": ("l_shoulder_3", "l_upper_arm"), "r_arm_ft_frame": ("r_shoulder_3", "r_upper_arm"),
+    "l_leg_ft_frame": ("l_hip_2", "l_hip_3"), "r_leg_ft_frame": ("r_hip_2", "r_hip_3"),
+    "l_foot_ft_frame": ("l_ankle_2", "l_foot"), "r_foot_ft_frame": ("r_ankle_2", "r_foot"),
+    "l_upper_arm_dh_frame": ("l_upper_arm",), "r_upper_arm_dh_frame": ("r_upper_arm",),
+    "l_forearm_dh_frame": ("l_forearm",), "r_forearm_dh_frame": ("r_forearm",),
 }  # fmt: skip
 """Frames, and the links that each may be fixed to; those of the eyes are left out as the text leaves the eyes out."""
 SKIN_PARTS = {

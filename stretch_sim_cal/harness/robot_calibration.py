@@ -81,10 +81,11 @@ def presents(
         try:
             if wrong:
                 raise InputError(wrong[0])
-            yield stage, True, holds[stage]()
+            why = holds[stage]()
         except InputError as reason:
             yield stage, False, str(reason)
             return
+        yield stage, True, why
 
 
 # Each returns why a result of the robot may be kept. Raises `InputError`, with the reason, if it may not.

@@ -4,6 +4,7 @@ import dataclasses
 import itertools
 import json
 from types import SimpleNamespace
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -16,8 +17,11 @@ from scipy.stats import chi2
 import stretch_sim_cal as cal
 from stretch_sim_cal import cli
 from stretch_sim_cal.calibration.calibration_file import WHEELS, CalibrationFile
+from stretch_sim_cal.calibration.drive_problem import STANCE, Drive
 from stretch_sim_cal.calibration.drive_results import agreements, drive_stages, with_drive
 from stretch_sim_cal.calibration.driving import DrivenArray
+from stretch_sim_cal.calibration.finding import Finding
+from stretch_sim_cal.calibration.problem import State
 from stretch_sim_cal.calibration.wheel_odometry import (
     PLANAR,
     DrivingSettings,
@@ -157,6 +161,17 @@ def test_an_uneven_floor_tilts_a_robot_that_turns_to_all_sides(way, tilt, driven
     deviations = np.sqrt(np.maximum(np.linalg.eigvalsh(floor.covariance[1:, 1:]), 0.0))
     assert np.degrees(deviations) == pytest.approx([tilt, tilt], abs=1e-4)
     assert [said.code for said in floor.refusals] == (["uncertain_floor"] if tilt > 0.1 else [])
+
+
+@pytest.mark.parametrize(("turns", "codes"), [((0, 0, 0, 0), ["floor_near_robot"]), ((0, 1, 2, 3), [])])
+def test_a_floor_that_slopes_at_the_first_station_refuses_only_a_drive_without_turns(turns, codes, driven, result):
+    array = DrivenArray({"left": cal.api.DescribedLidar(driven.rig.base_from_left)}, driven.rig.footprint_from_base)
+    sloping = dataclasses.replace(result.floor, refusals=[Finding("floor_near_robot", "it is off the plane")])
+    stations = [from_xyz_rpy((0.0, 0.0, 0.0), (0.0, 0.0, turn * np.pi / 2)) for turn in turns]
+    drive = Drive(State((driven.rig.base_from_left,), (np.zeros(0),)), stations, np.zeros(3), STANCE)
+    with mock.patch.object(array._floor, "solve", return_value=sloping):
+        _, floor = array._onto_floor(drive)
+    assert [said.code for said in floor.refusals] == codes
 
 
 def test_a_recording_with_stops_is_calibrated_and_written(driven, result, tmp_path, capsys):

@@ -159,10 +159,8 @@ def every_mount(file: CalibrationFile, mounts: StoredMounts) -> tuple[dict[str, 
     of_right = file.entries[files.RIGHT_TO_LEFT].covariance
     by_mounts, independent = [np.eye(count)], [np.zeros((count, count))]
     for name, transform in further.items():
-        covariance, with_right = (
-            file.entries[f"{name}{files.TO_LEFT}"].covariance,
-            file.covariance_with_right(name),
-        )
+        covariance = file.entries[f"{name}{files.TO_LEFT}"].covariance
+        with_right = file.covariance_with_right(name)
         if covariance is None or of_right is None or with_right is None:
             continue
         gain = with_right @ np.linalg.pinv(of_right, hermitian=True)
