@@ -25,7 +25,8 @@ TREE_DEPTH, TREE_LEAF = 3, 0.02  # how deep, and the least share of the cases in
 
 
 def upper_bound(failures: int, cases: int, confidence: float) -> float:
-    """Return the share of failures that, with this confidence, is not exceeded (Clopper and Pearson, one-sided)."""
+    """Return the share of failures that, with this confidence, is not exceeded, one-sided (Clopper and Pearson,
+    Biometrika 26, 1934)."""
     return 1.0 if failures >= cases else float(beta.ppf(confidence, failures + 1, cases - failures))
 
 
@@ -43,7 +44,8 @@ def cases_needed(failures: int, cases: int, share: float, confidence: float) -> 
 
 
 def quantile_bounds(values: np.ndarray, quantile: float, confidence: float) -> tuple[float, float, float]:
-    """Return a quantile of values (N,) with its lower and upper confidence bound, infinite where N is too small."""
+    """Return a quantile of values (N,) with its lower and upper confidence bound by order statistics, infinite where N
+    is too small."""
     ordered = np.sort(values)
     low, high = (binom.ppf(p, len(ordered), quantile) for p in ((1 - confidence) / 2, (1 + confidence) / 2))
     lower = ordered[int(low) - 1] if low >= 1 else -np.inf

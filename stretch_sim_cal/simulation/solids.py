@@ -74,7 +74,8 @@ def ellipsoid(radii: np.ndarray) -> Mesh:
 
 
 def _lathe(profile: np.ndarray, radius: float, segments: int | None = None) -> Mesh:
-    """Return the surface of revolution of a profile (P, 2) of (distance from z, height) about the z axis."""
+    """Return the surface of revolution of a profile (P, 2) of (distance from z, height) about the z axis. That of
+    trimesh leaves out facets of less than 1e-8 m2, so that small spheres have holes."""
     if segments is None:  # as many as keep a circle of that radius to `SURFACE_ERROR`
         error = SURFACE_ERROR
         half_angle = np.arccos((radius - error) / (radius + error)) if radius > error else np.pi / 8
