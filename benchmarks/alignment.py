@@ -109,7 +109,7 @@ def main() -> int:
 def compare(row: Row, seed: int) -> dict:
     """Return the errors of both methods on one simulated recording; none of ours if it refuses."""
     random = np.random.default_rng(seed)
-    setup = SimulationSetup(row.world, row.sensor, seed, *comparing.mount_errors(random))
+    setup = SimulationSetup(row.world, row.sensor, seed, comparing.mount_errors(random))
     simulator = EmbeddedSimulator(setup, replace(load_sensor(row.sensor), range_noise=row.range_noise))
     truth, base_from_left = right_to_left(simulator), simulator.base_from_lidar("left", nominal=True)
     guess = exp(drawn_twist(random, *row.guess_off)) @ right_to_left(simulator, nominal=True)

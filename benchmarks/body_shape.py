@@ -55,7 +55,9 @@ def grid(random: np.random.Generator, kind: str = "random") -> tuple[np.ndarray,
 def trial(seed: int, sensor: str, kind: str) -> dict[str, float]:
     random = np.random.default_rng(seed)
     off = PoseError(tuple(random.normal(0, 0.002, 3)), tuple(random.normal(0, np.deg2rad(0.3), 3)))
-    simulator = EmbeddedSimulator(SimulationSetup(world="empty_hall", sensor=sensor, seed=seed, lidar_left_error=off))
+    simulator = EmbeddedSimulator(
+        SimulationSetup(world="empty_hall", sensor=sensor, seed=seed, lidar_errors={"left": off})
+    )
     found = figures(simulator, kind, random)
     if found["refusals"]:
         raise RuntimeError(f"seed {seed}: {found['refusals']}")

@@ -50,11 +50,12 @@ def drawn(values: np.ndarray, model: ErrorModel, side: int, random: np.random.Ge
     values += model.draw(random)
 
 
-def mount_errors(random: np.random.Generator) -> list[PoseError]:
+def mount_errors(random: np.random.Generator) -> dict[str, PoseError]:
     """Return errors of both mounts, up to 5 mm and 1 deg along and about each axis."""
-    return [
-        PoseError(tuple(random.uniform(-0.005, 0.005, 3)), tuple(np.radians(random.uniform(-1, 1, 3)))) for _ in SIDES
-    ]
+    return {
+        side: PoseError(tuple(random.uniform(-0.005, 0.005, 3)), tuple(np.radians(random.uniform(-1, 1, 3))))
+        for side in SIDES
+    }
 
 
 class Recording:
@@ -68,7 +69,7 @@ class Recording:
         self.sensor = replace(sensor_named(effect.simulated), spread=sensor_named(effect.like).expected, unsaid=None)
         with tempfile.TemporaryDirectory() as folder:
             units = _unit_files(effect, random, Path(folder))
-            setup = SimulationSetup(world, effect.simulated, seed, *mount_errors(random), base, units=units)
+            setup = SimulationSetup(world, effect.simulated, seed, mount_errors(random), base, units=units)
             self.simulator = EmbeddedSimulator(setup, sensor_named(effect.simulated))
         self.pairs, self.right_to_left = self.simulator.recorded_pairs, right_to_left(self.simulator)
 

@@ -95,7 +95,7 @@ class Recording:
         rng = np.random.default_rng(seed)
         mounts = comparing.mount_errors(rng)
         base_error = BaseError(rng.uniform(-0.005, 0.005), *np.radians(rng.uniform(-1.5, 1.5, 2)))
-        setup = SimulationSetup(scene.world, DEFAULT_SENSOR, seed, *mounts, base_error)
+        setup = SimulationSetup(scene.world, DEFAULT_SENSOR, seed, mounts, base_error)
         simulator = EmbeddedSimulator(setup, replace(load_sensor(DEFAULT_SENSOR), range_noise=scene.range_noise))
         if scene.carpet:
             simulator.add_surface("carpet", CARPET)

@@ -39,13 +39,13 @@ APART = {"left": (np.pi / 4, 1.55), "mast": (-np.pi / 2, 1.55)}  # bearing and h
 def scene(seed: int, sensor: str, frames: int, robot: str = ROBOT, joints: Sequence[str] = ()) -> cal.Simulated:
     """Return what a robot's lidars see; the origins of these joints are off."""
     rng = np.random.default_rng(seed)
-    errors = [
-        {"xyz": rng.uniform(-0.003, 0.003, 3).tolist(), "rpy_deg": rng.uniform(-0.5, 0.5, 3).tolist()} for _ in NAMES
-    ]
+    errors = {
+        name: {"xyz": rng.uniform(-0.003, 0.003, 3).tolist(), "rpy_deg": rng.uniform(-0.5, 0.5, 3).tolist()}
+        for name in NAMES
+    }
     off = {joint: {"xyz": rng.normal(0, 5e-4, 3).tolist(), "rpy_deg": rng.normal(0, 0.05, 3).tolist()}
            for joint in joints}  # fmt: skip
-    setup = {"joint_errors": off, "lidar_left_error": errors[0], "lidar_right_error": errors[1]}
-    setup["lidar_errors"] = {"mast": errors[2]}
+    setup = {"joint_errors": off, "lidar_errors": errors}
     return cal.simulate(robot, "furnished_room", sensor, seed, frames=frames, mount_errors=None, simulation=setup)
 
 

@@ -126,7 +126,7 @@ def run_trial(seed: int, args: argparse.Namespace) -> Trial:
     sensor = dataclasses.replace(load_sensor(args.sensor), range_noise=args.noise)
     robot = MountedRobot(load_model(nominal_description()))
     setup = SimulationSetup(
-        seed=seed, lidar_left_error=pose_errors[0], lidar_right_error=pose_errors[1],
+        seed=seed, lidar_errors={"left": pose_errors[0], "right": pose_errors[1]},
         joint_errors=joints_off(robot, random, 1e-3 * args.origins_mm, np.radians(args.origins_deg), args.by),
         lidar_geometry=args.lidar_geometry,
     )  # fmt: skip

@@ -49,7 +49,7 @@ def main() -> int:
     drawn, twins, alignments = [], [], []
     for seed in tqdm(seeds, unit="pair of units", disable=not sys.stderr.isatty()):
         random = np.random.default_rng(seed)
-        setup = SimulationSetup("furnished_room", args.sensor, seed, *mount_errors(random))
+        setup = SimulationSetup("furnished_room", args.sensor, seed, mount_errors(random))
         simulator = EmbeddedSimulator(setup)
         start = time.process_time()
         result = identified(simulator, args.turns, args.frames)

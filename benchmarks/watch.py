@@ -53,29 +53,29 @@ ARM = (
 )
 NOISE = 0.5  # of a look that is drawn, times what places scatter by
 ERRORS = {
-    "lidar_left_error": {"xyz": [0.002, -0.001, 0.003], "rpy_deg": [0.4, -0.3, 0.5]},
-    "lidar_right_error": {"xyz": [-0.003, 0.002, 0.001], "rpy_deg": [-0.5, 0.6, -0.2]},
+    "left": {"xyz": [0.002, -0.001, 0.003], "rpy_deg": [0.4, -0.3, 0.5]},
+    "right": {"xyz": [-0.003, 0.002, 0.001], "rpy_deg": [-0.5, 0.6, -0.2]},
 }
 PUSH = 0.3  # deg, about the right lidar's y
 
 
 def simulator(world: str, sensor: str, errors: dict = ERRORS, number: int = 0) -> EmbeddedSimulator:
-    mapping = {"world": world, "sensor": sensor, "seed": 3 + number, "unit_seed": 5 + number, **errors}
+    mapping = {"world": world, "sensor": sensor, "seed": 3 + number, "unit_seed": 5 + number, "lidar_errors": errors}
     return EmbeddedSimulator(SimulationSetup.from_mapping(mapping, source="benchmark"))
 
 
 def errors_of(number: int) -> dict:
     random = np.random.default_rng(number)
     return {
-        f"lidar_{side}_error": {
+        side: {
             "xyz": random.normal(0, 0.002, 3).tolist(), "rpy_deg": random.normal(0, 0.4, 3).tolist()
         } for side in SIDES
     }  # fmt: skip
 
 
 def pushed(errors: dict) -> dict:
-    roll, pitch, yaw = errors["lidar_right_error"]["rpy_deg"]
-    return {**errors, "lidar_right_error": {**errors["lidar_right_error"], "rpy_deg": [roll, pitch + PUSH, yaw]}}
+    roll, pitch, yaw = errors["right"]["rpy_deg"]
+    return {**errors, "right": {**errors["right"], "rpy_deg": [roll, pitch + PUSH, yaw]}}
 
 
 def calibrated(robot: EmbeddedSimulator, folder: Path) -> tuple[CalibrationFile, np.ndarray, np.ndarray]:

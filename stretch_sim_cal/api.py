@@ -129,13 +129,13 @@ class Rig:
         is_own = is_file and own.file is not None and Path(source).expanduser().resolve() == Path(own.file).resolve()
         model = load_model(source, own.arguments if is_own else None, own.packages)
         where = source if is_file else "URDF text"
-        older = {lidar.frame: lidar.older_frame for lidar in profile.every_lidar.values()}
+        older = {lidar.frame: lidar.older_frame for lidar in profile.lidars.values()}
         links = []
         if lidars is not None and (left or right or not lidars or isinstance(lidars, str)):
             raise InputError("lidars: give the links of all lidars, one or more, in a list, and not left or right")
-        wanted = {name: lidar.frame for name, lidar in profile.every_lidar.items()}
+        wanted = {name: lidar.frame for name, lidar in profile.lidars.items()}
         if left or right:
-            wanted = {"left": left or wanted["left"], "right": right or profile.lidar_frames[1]}
+            wanted = {"left": left or wanted["left"], "right": right or profile.node_defaults["right_lidar_frame"]}
         if lidars is not None:
             wanted = dict(lidars) if isinstance(lidars, Mapping) else {link: link for link in lidars}
         for name in (base or profile.base_frame, *wanted.values()):
@@ -476,7 +476,7 @@ def open_drive(
 
 
 def _topics_and_frames(profile: RobotProfile) -> tuple[dict[str, str], dict[str, str]]:
-    lidars = profile.every_lidar.items()
+    lidars = profile.lidars.items()
     return {name: lidar.topic for name, lidar in lidars}, {name: lidar.frame for name, lidar in lidars}
 
 

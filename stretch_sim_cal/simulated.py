@@ -18,7 +18,7 @@ from stretch_sim_cal.api import Rig
 from stretch_sim_cal.calibration.wheel_odometry import Sweep
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.planes import UP
-from stretch_sim_cal.geometry.transforms import SIDES, inverse
+from stretch_sim_cal.geometry.transforms import inverse
 from stretch_sim_cal.recording.stations import Scan, sweeps_between
 from stretch_sim_cal.sensor.points import returns_of
 from stretch_sim_cal.simulation.embedded import EmbeddedSimulator
@@ -78,10 +78,10 @@ def simulate(
     data = {key: str(name) for key, name in named.items() if name is not None} | {"seed": seed} | dict(simulation or {})
     setup = SimulationSetup.from_mapping(data, source="simulate")
     if mount_errors is not None:
-        setup = _with_mount_errors(setup, data, mount_errors)
+        setup = _with_mount_errors(setup, mount_errors)
     simulator = EmbeddedSimulator(setup)
-    names, kinds = list(simulator.profile.every_lidar), tuple(simulator.sensors.values())
-    own = kinds[: len(names)] if len(set(map(id, kinds))) > 1 and len(names) > 1 else kinds[0]
+    names, kinds = list(simulator.profile.lidars), tuple(simulator.sensors.values())
+    own = kinds if len(set(map(id, kinds))) > 1 else kinds[0]
     rig = Rig.from_urdf(simulator.nominal_description, own, robot=data.get("robot"))
     stations = stations_of(simulator, names, frames, drive, continuous) if len(drive) else []
     clouds = stations[0].clouds if stations else _clouds(simulator, names, range(frames))
@@ -156,12 +156,8 @@ def _on_the_move(
     return stations
 
 
-def _with_mount_errors(setup: SimulationSetup, given: Mapping, size: tuple[float, float]) -> SimulationSetup:
+def _with_mount_errors(setup: SimulationSetup, size: tuple[float, float]) -> SimulationSetup:
     """Return a setup whose mounts, but those with given errors, are off by so much (m, rad) in random directions."""
     random = np.random.default_rng([setup.seed, 1])
-    drawn = {name: PoseError.drawn(random, *size) for name in setup.lidars}
-    if setup.profile.one_lidar:
-        drawn["right"] = drawn["left"]
-    own = {f"lidar_{side}_error": drawn[side] for side in SIDES if f"lidar_{side}_error" not in given}
-    further = {name: drawn[name] for name in setup.profile.further} | dict(setup.further_errors)
-    return replace(setup, **own, further_errors=further)
+    drawn = {name: PoseError.drawn(random, *size) for name in setup.profile.lidars}
+    return replace(setup, lidar_errors=drawn | dict(setup.lidar_errors))

@@ -42,7 +42,7 @@ def floor_result(height=0.031, tilt=(0.01, -0.02), refusals=(), plane=None):
 
 def true_calibration(truth, mast=None):
     """Return the calibration file that a simulated robot's truth would give, its mast's lidar at a pose (4, 4)."""
-    file = CalibrationFile().with_alignment(alignment_result(truth.right_to_left), "stretch-test")
+    file = CalibrationFile().with_alignment(alignment_result(truth.to_left["right"]), "stretch-test")
     file = file.with_floor(floor_result(plane=truth.floor), "stretch-test")
     return file if mast is None else file.with_further("mast", alignment_result(mast), np.zeros((6, 6)), "stretch-test")
 

@@ -96,7 +96,7 @@ class Entry:
 class CalibrationFile:
     """The content of a calibration file; immutable, the `with_...` methods return an updated copy.
 
-    `to_left` (4, 4) maps the frame of each lidar but the left one, by name, the right one first, into the left one's;
+    `to_left` (4, 4) maps the frame of each other lidar, by name, the right one first, into the left one's;
     `footprint_from_base` (4, 4) maps base_link into base_footprint; `floor_plane` is the floor in base_link with
     `normal . p + offset = 0` and its normal up. Both are None if the file has no such entry. `footprint_from_lidar` are
     the lidars' poses (4, 4) against the wheels, by name. `contradictions` are one-line sentences; a file with any must
@@ -119,9 +119,9 @@ class CalibrationFile:
         return self.to_left.get("right")
 
     @property
-    def further_to_left(self) -> dict[str, np.ndarray]:
-        """The transforms of the lidars beyond two."""
-        return {name: pose for name, pose in self.to_left.items() if name != "right"}
+    def aligned(self) -> bool:
+        """Whether the file has an alignment; that of a robot with one lidar has no transforms."""
+        return RIGHT_TO_LEFT in self.entries
 
     @property
     def floor_key(self) -> str:
@@ -171,6 +171,8 @@ class CalibrationFile:
         plane, footprint = floor_of(data, footprint, path, contradictions)
         known = (key for key in (*lidars, *FLOORS) if key in data)
         entries = {key: entry_of(data[key], key, path) for key in known}
+        if RIGHT_TO_LEFT in entries and entries[RIGHT_TO_LEFT].fit_method == ONE_LIDAR:
+            del to_left["right"]
         for key in entries if VERSION_KEY in data else ():
             # Entries of the published tool have no covariance, and those written by hand may end with their data.
             if "covariance" in data[key] and "convention" not in data[key]:

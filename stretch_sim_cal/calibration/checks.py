@@ -25,7 +25,7 @@ from stretch_sim_cal.calibration.mounts.file import MOUNTS, each_mount, seen_fro
 from stretch_sim_cal.calibration.mounts.result import FARTHEST, FARTHEST_ANGLE, at_lidar
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.planes import UP, floor_between, floor_error, floor_of_footprint
-from stretch_sim_cal.geometry.transforms import error, inverse, log
+from stretch_sim_cal.geometry.transforms import SIDES, error, inverse, log
 
 FAR_HEIGHT, FAR_TILT = 0.05, float(np.deg2rad(5.0))
 # Standard deviations beyond which a user is warned.
@@ -63,10 +63,10 @@ class Change:
         return self.distance <= distance and self.angle <= angle
 
 
-def check_lidars(file: CalibrationFile, further: Collection[str]) -> None:
+def check_lidars(file: CalibrationFile, lidars: Collection[str]) -> None:
     """Raise `InputError` unless the file holds the lidars beyond two that the robot has, by their names."""
-    for name in set(further) ^ set(file.further_to_left):
-        fault = f"has no {name}{TO_LEFT}" if name in further else f"has a lidar {name} that the robot does not have"
+    for name in (set(lidars) ^ set(file.to_left)) - set(SIDES):
+        fault = f"has no {name}{TO_LEFT}" if name in lidars else f"has a lidar {name} that the robot does not have"
         raise InputError(f"{file.path}: {fault}; calibrate again, or give its robot with --robot")
 
 
@@ -75,7 +75,7 @@ def problems(calibration: CalibrationFile, described: Described | None = None) -
     described = described or Described()
     sentences = list(calibration.contradictions)
     plane = calibration.floor_plane
-    if calibration.right_to_left is None and plane is None and MOUNTS not in calibration.data:
+    if not calibration.aligned and plane is None and MOUNTS not in calibration.data:
         sentences.append("has neither an alignment of the lidars nor a floor")
     for name, pose in calibration.to_left.items():
         far, _ = model_findings(described.to_left.get(name), pose, ("left", name))
@@ -167,7 +167,8 @@ def concerns(
     if alignment and floor and alignment.timestamp and floor.timestamp and _age(alignment, now) < _age(floor, now):
         sentences.append("the floor is older than the alignment; run the floor calibration again")
     parts = {"the alignment": alignment, "the floor": floor}
-    parts |= {f"the {name} lidar's alignment": entries.get(f"{name}{TO_LEFT}") for name in calibration.further_to_left}
+    others = (name for name in calibration.to_left if name != "right")
+    parts |= {f"the {name} lidar's alignment": entries.get(f"{name}{TO_LEFT}") for name in others}
     for what, entry in parts.items():
         if entry is not None and entry.covariance is None:
             sentences.append(f"{what} has no covariance (written by another program); its accuracy is unknown")

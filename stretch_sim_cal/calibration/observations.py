@@ -360,7 +360,7 @@ def num_places(calibration_file: Path) -> int:
 def load_beside(file: CalibrationFile) -> Observations | None:
     """Return the observations, of all lidars, of the alignment in a calibration file; None if there are none, or they
     are of another alignment. Raises `InputError` if they are truncated."""
-    if file.path is None or file.right_to_left is None or not path_beside(file.path).is_file():
+    if file.path is None or not file.aligned or not path_beside(file.path).is_file():
         return None
     stored, to_left = Observations.load(path_beside(file.path)), file.to_left
     for name, pose in zip(stored.names[1:], stored.poses, strict=True):

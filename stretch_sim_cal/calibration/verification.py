@@ -97,11 +97,9 @@ def reestimate(
     nominal_footprint_from_base: np.ndarray, sensor: Sensors = None, body: Mapping[str, Any] | None = None,
 ) -> Reestimate:  # fmt: skip
     """Estimate alignment and floor again; arguments and errors are those of `verify`."""
-    if file.right_to_left is None:
+    if not file.aligned:
         raise InputError(f"{file.path}: has no alignment of the lidars to verify; run ros_align_dual_lidar first")
     poses = file.lidars_at(seen_from(file, base_from_left))
-    if np.array_equal(file.right_to_left, np.eye(4)) and not file.further_to_left:  # the robot has one lidar
-        del poses["right"]
     known = load_beside(file)
     units = None if known is None else dict(zip(known.names, known.units, strict=True))
     if units is not None and units.keys() != poses.keys():
@@ -115,8 +113,7 @@ def reestimate(
     if not aligned.accepted:
         why = [*aligned.refusals, *(finding for finding in aligned.warnings if coded(finding).code == "pair_left_out")]
         return Reestimate(file, same, open_questions=[f"lidars: {reason}" for reason in why])
-    # The right lidar of a robot with one is the left one.
-    pairs = {name: aligned.aligned("left", name if name in aligned.names else "left") for name in file.to_left}
+    pairs = {name: aligned.aligned("left", name) for name in file.to_left}
     if floor is None or not floor.accepted:
         return Reestimate(file, same, pairs, None, [f"floor: {why}" for why in (floor.refusals if floor else ())])
     if known is not None and known.floor is not None:  # the stored floor by the lidars' known errors
@@ -136,7 +133,7 @@ def verify(
     now = reestimate(file, clouds, base_from_left, nominal_footprint_from_base, sensor, body)
     drifts, parts = [], []
     for name, aligned in now.aligned.items():
-        which = f"lidars left and {name}" if file.further_to_left else "lidars"
+        which = f"lidars left and {name}" if len(now.aligned) > 1 else "lidars"
         apart = error(file.to_left[name], aligned.right_to_left)
         parts.append((f"{which}, translation", f"{which}, rotation", apart, f"{name}{TO_LEFT}", aligned.covariance))
     if now.floor is not None:

@@ -107,13 +107,11 @@ class Block:
         return f"{math.degrees(value):.2f} deg" if self.angular else f"{1e3 * value:.1f} mm"
 
 
-def blocks(further: Sequence[str] = ()) -> list[Block]:
-    """Return all blocks of a robot with `further` lidars beyond two, by name."""
-    poses = [
-        ("lidar to lidar", "lidars", False), *((f"{name} lidar on the robot", name, True) for name in SIDES),
-        *((f"left to {name} lidar", between(name), False) for name in further),
-        *((f"{name} lidar on the robot", name, True) for name in further),
-    ]  # fmt: skip
+def blocks(lidars: Sequence[str] = SIDES) -> list[Block]:
+    """Return all blocks of a robot with these lidars, by name, the left one first."""
+    what = {name: "lidar to lidar" if name == "right" else f"left to {name} lidar" for name in lidars[1:]}
+    poses = [(said, between(name), False) for name, said in what.items()]
+    poses += [(f"{name} lidar on the robot", name, True) for name in lidars]
     of_poses = [
         Block(f"{name}, {part}", vector, columns, part == "rotation", RECALIBRATE, on_robot)
         for name, vector, on_robot in poses for part, columns in PARTS
@@ -394,10 +392,10 @@ class BlockTest:
 
 class DriftMonitor:
     """The tests of all blocks of one stored calibration. `period` (s) is the time between measurements, for the rate of
-    false alarms of one a month; `further` are the lidars beyond two."""
+    false alarms of one a month; `lidars` are their names, the left one's first."""
 
-    def __init__(self, period: float, further: Sequence[str] = ()):
-        tested = blocks(further)
+    def __init__(self, period: float, lidars: Sequence[str] = SIDES):
+        tested = blocks(lidars)
         count = sum(len(block.directions) for block in tested)
         threshold = math.log(count * WINDOW * max(MONTH / period, 1.0))
         self.tests = {block.name: BlockTest(block, threshold) for block in tested}

@@ -83,7 +83,7 @@ class SimulatedCase:
         sensor = load_sensor(campaign.sensor)
         self.sensor = replace(sensor, range_noise=sensor.range_noise * numbers["lidar.noise"])
         self.setup = _setup(campaign, self.sensor, numbers, random, folder)
-        self.lidars = self.setup.lidars
+        self.lidars = tuple(self.setup.profile.lidars)
         self.simulator = EmbeddedSimulator(self.setup, self.sensor)
         self.num_places = 1
         self._tick = 0
@@ -321,7 +321,7 @@ def _setup(campaign: Campaign, sensor: Sensor, numbers: Numbers, random: Generat
     yaw = np.radians(room.pop("yaw_deg"))
     room |= {name: int(room[name]) for name in ("furniture", "people")}
     size = 1e-3 * numbers["mount.translation_mm"], np.radians(numbers["mount.rotation_deg"])
-    mounts = [_pose_error(random, *size) for _ in SIDES]
+    mounts = {name: _pose_error(random, *size) for name in SIDES}
     way, tilt = random.uniform(-np.pi, np.pi), np.radians(numbers["base.tilt_deg"])
     base = BaseError(1e-3 * numbers["base.height_mm"], tilt * np.cos(way), tilt * np.sin(way))
     model = sensor.error_model()
@@ -340,13 +340,14 @@ def _setup(campaign: Campaign, sensor: Sensor, numbers: Numbers, random: Generat
     of_robot = SimulationSetup.from_mapping(keys, "campaign")
     joints = _joints_off(of_robot, numbers, random)
     # Drawn last, so that known cases of two lidars stay as they are.
-    further = {name: _pose_error(random, *size) for name in of_robot.profile.further}
-    units |= {name: unit(name) for name in further}
+    beyond = [name for name in of_robot.profile.lidars if name not in SIDES]
+    mounts |= {name: _pose_error(random, *size) for name in beyond}
+    units |= {name: unit(name) for name in beyond}
     scale, slip = numbers["odometry.scale"], numbers["odometry.slip_mm"]
     return replace(
-        of_robot, world=world, sensor=sensor.name, seed=seed, lidar_left_error=mounts[0], lidar_right_error=mounts[1],
+        of_robot, world=world, sensor=sensor.name, seed=seed, lidar_errors=mounts,
         base_error=base, payload=(PAYLOAD,) * (numbers["robot.payload"] > 0 and keys.get("tool") != WITHOUT_TOOL),
-        joint_errors=joints, units=units, driver=driver, further_errors=further,
+        joint_errors=joints, units=units, driver=driver,
         odometry=OdometrySpread(scale, scale, 1e-3 * slip, SLIP_ANGLE * slip),
     )  # fmt: skip
 
@@ -432,7 +433,7 @@ def through_nodes(
     if verdict.broken:
         return found | {"nodes.agree": False, "nodes.message": "; ".join(verdict.reasons)}
     written = CalibrationFile.load_or_empty(files.calibration)
-    there = {"alignment": written.right_to_left is not None, "floor": written.floor_plane is not None}
+    there = {"alignment": written.aligned, "floor": written.floor_plane is not None}
     reasons = []
     for stage, result in results.items():
         accepted = result is not None and not result.refusals

@@ -15,7 +15,6 @@ from stretch_sim_cal import validate
 from stretch_sim_cal.calibration import methods
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.files import find_shared, named_in, read_yaml, share_directory
-from stretch_sim_cal.geometry.transforms import SIDES
 from stretch_sim_cal.robot.profile import load_profile, profile_called
 from stretch_sim_cal.sensor.sensor import DEFAULT_SENSOR, load_sensor
 
@@ -260,7 +259,7 @@ class Campaign:
     @property
     def freedom(self) -> dict[str, int]:
         """How many numbers each stage of the campaign estimates; 0 of one without a covariance."""
-        lidars = len(SIDES) + len(profile_called(self.robot).further)
+        lidars = len(profile_called(self.robot).lidars)
         known = {"alignment": 6 * (lidars - 1), "floor": 3, "mounts": 6 * lidars, "body_shape": 0, "drive": 6 * lidars}
         return {stage: known[stage] for stage in self.stages}
 

@@ -18,6 +18,7 @@ from stretch_sim_cal.calibration.finding import coded
 from stretch_sim_cal.commands.described import source_of
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.files import write_atomic
+from stretch_sim_cal.geometry.transforms import SIDES
 from stretch_sim_cal.harness.fitted_body import FittedBody, RobotBody, fit_dataset
 from stretch_sim_cal.harness.pages import text_lines
 from stretch_sim_cal.recording.dataset import Dataset, read_dataset
@@ -45,10 +46,10 @@ def run(args: argparse.Namespace, outcome: dict[str, Any]) -> int:
             f"{args.directory}: its joints are {', '.join(dataset.joint_names) or 'none'}, those of {profile.name} "
             f"{', '.join(profile.planned_names) or 'none'}; give the robot's profile with --robot"
         )
-    if dataset.further_lidars not in ((), tuple(profile.further)):
+    if dataset.lidars not in (SIDES, tuple(profile.lidars)):
         raise InputError(
-            f"{dataset.directory}: was recorded by lidars {', '.join(dataset.further_lidars)} beside left and right, "
-            f"which {profile.name} does not have; give the robot's profile with --robot"
+            f"{dataset.directory}: was recorded by lidars {', '.join(dataset.lidars)}, {profile.name} has "
+            f"{', '.join(profile.lidars)}; give the robot's profile with --robot"
         )
     model = load_model(source_of(source), mesh_folders=profile.description.packages)
     fitted = fit_dataset(dataset, RobotBody(model, dataset.footprint_from_base_link, profile), settings)

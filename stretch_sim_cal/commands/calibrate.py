@@ -132,7 +132,7 @@ def run(args: argparse.Namespace) -> int:
         return calibrate_mounts(args)
     view = opened(args)
     file = CalibrationFile.load_or_empty(args.out)
-    if args.only == "floor" and file.right_to_left is None:
+    if args.only == "floor" and not file.aligned:
         raise InputError(f"{args.out}: has no alignment of the lidars; run without --only floor first")
     with contextlib.ExitStack() as stack:
         first, *further = [stack.enter_context(Recording(path)) for path in args.recording]
@@ -152,7 +152,7 @@ def _calibrate_standing(source: Source, file: CalibrationFile, further: Sequence
     left = left_pose(file, described) if with_floor_too else described
     found: Outcome | None = None
     if args.only == "floor":
-        check_lidars(file, source.profile.further)
+        check_lidars(file, source.profile.lidars)
         lidars, aligned = placed(source.lidars, file.lidars_at(left)), None
     else:
         begin, limit = left @ inverse(described), _samples(args, "alignment")
@@ -209,7 +209,7 @@ def _ended(source: Source, found: Outcome, clouds: Iterable[Clouds], view: Any) 
         shared.write(args.out, found, args.json)
     if args.report or view:
         file = CalibrationFile.load_or_empty(args.out)
-        if found.accepted or (file.right_to_left is not None and not source.profile.further) or args.report:
+        if found.accepted or (file.aligned and file.to_left.keys() < source.profile.lidars.keys()) or args.report:
             _report(source, file, clouds, view, found)
     return _answer(args, found)
 
@@ -238,7 +238,7 @@ def _report(source: Source, file: CalibrationFile, clouds: Iterable[Clouds], vie
     if view is not None:
         view.stage("described")
         show_described(view, seen)
-        if file.right_to_left is not None:
+        if file.to_left:
             view.stage("alignment")
             show_calibrated(view, seen, file)
         view.close()

@@ -215,8 +215,8 @@ def _export(args: argparse.Namespace) -> int:
 
 def _joints(calibration: CalibrationFile, args: argparse.Namespace) -> list[JointOrigin]:
     model, profile = load_description(args.model, args.robot), profile_called(args.robot)
-    if calibration.right_to_left is not None:
-        check_lidars(calibration, profile.further)
+    if calibration.aligned:
+        check_lidars(calibration, profile.lidars)
     return calibrated_joints(calibration, model, profile)
 
 
@@ -260,7 +260,7 @@ def _put(args: argparse.Namespace, text: str) -> None:
 
 def _static_transforms(calibration: CalibrationFile, args: argparse.Namespace) -> str:
     transforms, profile = [], profile_called(args.robot)
-    if calibration.right_to_left is not None:
+    if calibration.aligned:
         left = profile.lidar_links(load_description(args.model, args.robot))[0]
         for name, pose in calibration.to_left.items():
             transforms.append((left, keys.calibrated_frame(name), pose))

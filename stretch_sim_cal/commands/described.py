@@ -164,16 +164,14 @@ def described(model: RobotModel, profile: RobotProfile | None = None) -> Describ
     """Return the described transforms of the lidars and of base_footprint; None for those it does not have."""
     profile = profile or stretch_profile()
     base, footprint = profile.base_frame, profile.footprint_frame
-    lidars = profile.lidar_links(model)
-    others = {"right": lidars[1]} if len(lidars) == 2 else {}
-    others |= {name: lidar.frame for name, lidar in profile.further.items()}
+    links = {name: lidar.link_in(model) for name, lidar in profile.lidars.items()}
+    links = {name: link for name, link in links.items() if link is not None}
     has_footprint = base in model.links and footprint in model.links
     return Described(
-        {name: link_transform(model, {}, link, lidars[0]) for name, link in others.items()},
-        link_transform(model, {}, base, footprint) if has_footprint else None,
         {
-            name: link_transform(model, {}, link, base)
-            for name, lidar in profile.every_lidar.items()
-            if base in model.links and (link := lidar.link_in(model)) is not None
+            name: link_transform(model, {}, link, links["left"])
+            for name, link in links.items() if name != "left" and "left" in links
         },
-    )
+        link_transform(model, {}, base, footprint) if has_footprint else None,
+        {name: link_transform(model, {}, link, base) for name, link in links.items() if base in model.links},
+    )  # fmt: skip

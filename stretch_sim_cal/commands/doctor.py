@@ -78,7 +78,7 @@ def _lidars(args: argparse.Namespace) -> list[str]:
     from stretch_sim_cal.robot.profile import profile_called
 
     profile = profile_called(args.robot)
-    topics = {name: getattr(args, f"{name}_topic", None) or each.topic for name, each in profile.every_lidar.items()}
+    topics = {name: getattr(args, f"{name}_topic", None) or each.topic for name, each in profile.lidars.items()}
     with Recording(args.recording) as recording:
         return sensor_lines(recorded_kinds(recording, topics, profile))
 

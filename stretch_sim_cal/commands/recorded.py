@@ -70,10 +70,7 @@ def with_defaults(args: argparse.Namespace) -> RobotProfile:
 
 def topics_and_frames(args: argparse.Namespace, profile: RobotProfile) -> tuple[dict[str, str], dict[str, str]]:
     """Return the topics and the frames of all lidars by name; of the left one alone if the right one has the same."""
-    lidars = {side: (getattr(args, f"{side}_topic"), getattr(args, f"{side}_frame")) for side in SIDES}
-    if profile.one_lidar or lidars["left"] == lidars["right"]:
-        del lidars["right"]
-    lidars |= {name: (lidar.topic, lidar.frame) for name, lidar in profile.further.items()}
+    lidars = profile.topics_and_frames((args.left_topic, args.left_frame), (args.right_topic, args.right_frame))
     return {name: topic for name, (topic, _) in lidars.items()}, {name: frame for name, (_, frame) in lidars.items()}
 
 
@@ -126,7 +123,7 @@ class Source:
         """Yield up to `limit` clouds (N, 5 or 3) by lidar, with a progress bar: of one or two lidars as `sets`, of more
         the first of each."""
 
-        if not self.profile.further:
+        if set(self.topics) <= set(SIDES):
             yield from self.sets(limit, label)
             return
         found = list(together(bag.recorded_clouds(self.recording, self.topics, self.frames, limit, warn)))
@@ -169,7 +166,7 @@ def open_source(args: argparse.Namespace, recording: Recording) -> Source:
 
 def candidate_sensors(profile: RobotProfile) -> list[Sensor]:
     """Return the kinds that a robot's lidars may be: those of its profile, and of `config/`."""
-    own = for_each(sensors_called(profile.sensor), len(profile.every_lidar))
+    own = for_each(sensors_called(profile.sensor), len(profile.lidars))
     kinds = (*known_sensors(), *(sensor for sensor in own if sensor is not None))
     return list({sensor.name: sensor for sensor in kinds}.values())
 

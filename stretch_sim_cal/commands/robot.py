@@ -109,7 +109,7 @@ def _look(out: Path, guess: Guess) -> None:
         profile = _posed(profile, chosen)
     simulator = EmbeddedSimulator(setup)
     simulator.joints.place(profile.stowed)
-    for side in profile.every_lidar:
+    for side in profile.lidars:
         seen = {link: share for link, share in simulator.view(side).items() if share >= SHOWN_FROM}
         links = ", ".join(f"{link} {100 * share:.0f} %" for link, share in list(seen.items())[:SHOWN])
         guess.found.append(f"stowed, the {side} lidar sees these parts of the robot: {links or 'nothing'}")
@@ -184,7 +184,7 @@ def _in_view(
     def seen(pose: Mapping[str, float]) -> float:
         """How much of each link each lidar sees; repeated views of a link count less."""
         simulator.joints.place(positions(pose))
-        views = [simulator.view(side) for side in profile.every_lidar]
+        views = [simulator.view(side) for side in profile.lidars]
         return sum(np.sqrt(view.get(link, 0.0)) for view in views for link in simulator.geometry.moved)
 
     random = np.random.default_rng(0)

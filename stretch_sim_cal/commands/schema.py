@@ -113,7 +113,7 @@ def _scenario() -> Schema:
     from stretch_sim_cal.harness import scenario
     from stretch_sim_cal.ros.node_commands import NODE_COMMANDS
     from stretch_sim_cal.sensor.sensor import Driver
-    from stretch_sim_cal.simulation.setup import FLOOR, SimulationSetup
+    from stretch_sim_cal.simulation.setup import ERROR_KEYS, FLOOR, PoseError, SimulationSetup
 
     def option(stage: str, key: str) -> Schema:
         if key == "fit_method":
@@ -128,7 +128,7 @@ def _scenario() -> Schema:
         SimulationSetup,
         dict.fromkeys(("world", "sensor"), str) | {
             "units": Mapping[str, str], "driver": Driver, "floor": any_of(None, of_numbers(FLOOR)),
-        } | dict.fromkeys(ROBOT_KEYS, str | None),
+        } | dict.fromkeys(ERROR_KEYS.values(), PoseError) | dict.fromkeys(ROBOT_KEYS, str | None),
         without=("robot_keys",),
     )  # fmt: skip
     above_zero = {"type": "number", "exclusiveMinimum": 0}

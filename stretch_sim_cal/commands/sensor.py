@@ -50,9 +50,10 @@ def run(args: argparse.Namespace) -> int:
         raise InputError(f"{args.left_topic}: is the only lidar; lidars are identified in pairs")
     candidates = given_sensors(args.sensor) if args.sensor else recorded.candidate_sensors(profile)
     pairs = {SIDES: args}
-    for name, lidar in profile.further.items():
-        given = vars(args) | {"right_topic": lidar.topic, "right_frame": lidar.frame}
-        pairs["left", name] = argparse.Namespace(**given)
+    for name, lidar in profile.lidars.items():
+        if name not in SIDES:
+            given = vars(args) | {"right_topic": lidar.topic, "right_frame": lidar.frame}
+            pairs["left", name] = argparse.Namespace(**given)
     found = [_identified(own, names, candidates) for names, own in pairs.items()]
     args.out.mkdir(parents=True, exist_ok=True)
     files, numbers, lines = [], {}, []

@@ -39,7 +39,7 @@ def _verify(args: argparse.Namespace) -> int:
         only_with(args, ["model"], "a recording")
     profile = with_defaults(args)
     file = CalibrationFile.load(args.calibration or default_path())
-    check_lidars(file, profile.further)
+    check_lidars(file, profile.lidars)
     if args.recording:
         with Recording(args.recording) as recording:
             source = open_source(args, recording)

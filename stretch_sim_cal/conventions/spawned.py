@@ -101,7 +101,7 @@ def _misfits(profile: RobotProfile, model: RobotModel) -> Iterator[tuple[str, st
     """Yield the keys of a profile that do not fit the description, and why: missing frames or joints, joints without
     limits, poses beyond limits, a lidar on a moving part or inside the body."""
     links = [("base_frame", profile.base_frame), ("footprint_frame", profile.footprint_frame)]
-    for side, lidar in profile.every_lidar.items():
+    for side, lidar in profile.lidars.items():
         if lidar.older_frame not in model.links:
             links.append((f"lidars: {side}: frame", lidar.frame))
         links += [(f"lidars: {side}: unseen", link) for link in lidar.unseen]
@@ -110,7 +110,7 @@ def _misfits(profile: RobotProfile, model: RobotModel) -> Iterator[tuple[str, st
     for key, link in links:
         if link not in model.links:
             yield key, f"the description has no link '{link}'{near(link, model.links)}"
-    for side, lidar in profile.every_lidar.items():
+    for side, lidar in profile.lidars.items():
         for above in model.chain(lidar.link_in(model)):
             if above.variables:
                 moved = f"'{lidar.frame}' moves with the joint '{above.name}'"

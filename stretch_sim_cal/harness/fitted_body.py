@@ -35,7 +35,7 @@ class RobotBody:
         limits, frames = profile.commanded_limits(model), (profile.base_frame, profile.footprint_frame)
         lidars, base = profile.lidar_links(model), profile.base_frame
         missing = [link for link in frames if link not in model.links]
-        missing += ["lidars"] if len(lidars) < 2 else []
+        missing += ["lidars"] if len(lidars) < len(profile.lidars) else []
         missing += [name for name in profile.commands.values() if name not in limits]
         if missing:
             names = ", ".join(missing)
@@ -44,7 +44,7 @@ class RobotBody:
         self.limits = {joint: limits[name] for joint, name in profile.commands.items()}
         self.outline = {link: each for link, each in outline_surfaces(model, profile).items() if len(each.faces)}
         """The surfaces of the body, by link."""
-        unseen = {link for lidar in profile.every_lidar.values() for link in lidar.unseen}
+        unseen = {link for lidar in profile.lidars.values() for link in lidar.unseen}
         self.surfaces = {link: surface for link, surface in self.outline.items() if link not in unseen}
         """Those that the lidars see: all but themselves."""
         at_zero = link_transforms(model, {})
@@ -52,9 +52,8 @@ class RobotBody:
             footprint_from_base_link = inverse(at_zero[profile.footprint_frame]) @ at_zero[base]
         self.footprint_from_base_link = footprint_from_base_link
         footprint_from_root = footprint_from_base_link @ inverse(at_zero[base])
-        lidars = [*lidars, *(lidar.frame for lidar in profile.further.values())]
         self.lidars = np.array([(footprint_from_root @ at_zero[link])[:3, 3] for link in lidars])
-        """The lidars' places (L, 3) in base_footprint as the description has them: left, right, and those beyond."""
+        """The lidars' places (L, 3) in base_footprint as the description has them."""
 
     @cached_property
     def hash(self) -> str:

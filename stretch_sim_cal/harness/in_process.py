@@ -246,7 +246,7 @@ class SimulatedClouds:
 
     def __init__(self, context: SimulatedContext, options: Any):
         self._context = context
-        by_topic = {lidar.topic: name for name, lidar in context.simulator.profile.every_lidar.items()}
+        by_topic = {lidar.topic: name for name, lidar in context.simulator.profile.lidars.items()}
         self.topics = {name: topic for name, (topic, _) in lidars_of(options).items()}
         if missing := [topic for topic in self.topics.values() if topic not in by_topic]:
             raise InputError(f"{missing[0]}: no lidar of the simulated robot; it has {', '.join(by_topic)}")

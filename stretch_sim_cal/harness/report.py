@@ -321,13 +321,18 @@ def write_report(verdict: Verdict, folder: Path, recording: Path | None = None) 
     """Write the page of a finished run from the files in its folder, with a link to its `recording` in 3D, and return
     its path. A picture whose data the run did not reach is replaced by a sentence."""
     files, scenario = RunFiles(Path(folder).resolve()), verdict.scenario
-    truth, moved = load_truth(files.truth) if files.truth.is_file() else None, 0.0
+    truth = load_truth(files.truth) if files.truth.is_file() else None
+    transforms = []
     if truth is not None:
-        moved = float(np.linalg.norm((inverse(truth.nominal_right_to_left) @ truth.right_to_left)[:3, 3]))
+        described = truth.nominal_to_left
+        transforms = [
+            (name, true.tolist(), 1e3 * transform_error(described[name], true)[0])
+            for name, true in truth.to_left.items()
+        ]
     profile = None if truth is None else profile_called(truth.robot)
     parts = sections(files, scenario.stages, profile)
     return write_page(
-        files.report, scenario.name, parts, "run", verdict=verdict, truth=truth, moved_mm=1e3 * moved,
+        files.report, scenario.name, parts, "run", verdict=verdict, transforms=transforms,
         folder=files.folder.name, recording=recording and Path(recording).resolve(),
     )  # fmt: skip
 

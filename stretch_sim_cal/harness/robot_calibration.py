@@ -62,16 +62,16 @@ def presents(
     file = session.old
     verification: Verification | None = None
     wrong = problems(file) if file.data else []
-    if file.right_to_left is not None:
+    if file.aligned:
         try:
-            check_lidars(file, profile.further)
+            check_lidars(file, profile.lidars)
         except InputError as error:
             wrong.append(str(error))
         if not wrong and look.clouds and look.base_from_lidar:
             left, body = look.base_from_lidar["left"], body_settings(profile, look.description, warn)
             verification = verify(file, look.clouds, left, look.footprint_from_base, sensor=sensor, body=body)
     holds = {
-        "alignment": lambda: _verified(verification, "lidars", file.right_to_left),
+        "alignment": lambda: _verified(verification, "lidars", file.to_left),
         "floor": lambda: _verified(verification, "floor", file.floor_plane),
         "mounts": lambda: _mounts_hold(file, look),
         "body_shape": lambda: _shape_holds(session, look, profile),
@@ -163,9 +163,8 @@ def table(session: Session) -> list[list[str]]:
     """Return the rows of old against new, the head first."""
     old, new = session.old, session.new
     found, alone = ({change.what: change for change in changes(each, new)} for each in (old, new))
-    further = [*new.further_to_left]
-    rows_of = ["lidar to lidar", *(f"left to {name} lidar" for name in further), "floor"]
-    rows_of += [f"{name} lidar on the robot" for name in ("left", "right", *further)]
+    rows_of = ["lidar to lidar" if name == "right" else f"left to {name} lidar" for name in new.to_left]
+    rows_of += ["floor", *(f"{name} lidar on the robot" for name in ("left", *new.to_left))]
     rows = [_row(what, found.get(what), alone[what].after) for what in rows_of if what in found or what in alone]
     return [["", "change", "standard deviation before", "after", "change in sigma"], *rows, *_wheels_rows(old, new),
             *_body_row(session)]  # fmt: skip

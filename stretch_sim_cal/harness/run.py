@@ -119,7 +119,7 @@ def conclude(
         simulated = EmbeddedSimulator(scenario.simulation)
         verdict.notes += [
             f"stowed, {link} takes {100 * share:.0f} % of the {side} lidar's rays"
-            for side in simulated.profile.every_lidar
+            for side in simulated.profile.lidars
             for link, share in simulated.view(side).items() if share >= BLOCKED_SHARE
         ]  # fmt: skip
     return verdict
@@ -172,7 +172,7 @@ def calibrated_by_nodes(sim: Simulated, folder: Path, simulator: str = "embedded
         raise RunFailure(f"{folder}: {'; '.join(verdict.reasons)}")
     file = CalibrationFile.load_or_empty(RunFiles(folder.resolve()).calibration)
     refusals = [verdict.refused] if verdict.refused else []
-    if file.right_to_left is None:
+    if not file.aligned:
         nominal, unknown = sim.rig.base_from_lidar, UNOBSERVED**2 * np.eye(6 * len(sim.rig.names))
         return Result(sim.rig, LidarPoses(nominal, unknown, [], frames, 0.0, "nodes", refusals=refusals))
     aligned = replace(of_file(file, sim.rig.base_from_left), refusals=refusals)

@@ -68,11 +68,11 @@ class Tolerance:
     exceeded: str = WRONG
 
 
-def _lidar_to_lidar(of: str) -> tuple[Tolerance, ...]:
-    """The tolerances of the lidars' transforms to the left one; the right lidar's is `of` the pair or the stage."""
+def _lidar_to_lidar() -> tuple[Tolerance, ...]:
+    """The tolerances of the lidars' transforms to the left one."""
 
     def labels(what: str) -> dict[str, str]:
-        return {of: f"lidars: {what}", FURTHER: f"{{}} lidar: {what}"}
+        return {PAIR: f"lidars: {what}", FURTHER: f"{{}} lidar: {what}"}
 
     return (
         Tolerance("translation_mm", 1.0, "translation_error_mm", "mm", labels("translation")),
@@ -82,7 +82,7 @@ def _lidar_to_lidar(of: str) -> tuple[Tolerance, ...]:
 
 
 TOLERANCES = {
-    "alignment": _lidar_to_lidar(WHOLE),
+    "alignment": _lidar_to_lidar(),
     "floor": (
         Tolerance("height_mm", 0.5, "height_error_mm", "mm", {WHOLE: "floor: height"}),
         Tolerance("tilt_deg", 0.02, "tilt_error_deg", "deg", {WHOLE: "floor: tilt"}),
@@ -102,7 +102,7 @@ TOLERANCES = {
         Tolerance("skipped_share", 0.2, "skipped_share", "", {WHOLE: "body: poses skipped"}, TOO_FEW),
     ),
     "drive": (
-        *_lidar_to_lidar(PAIR),
+        *_lidar_to_lidar(),
         Tolerance("height_mm", 1.0, "height_error_mm", "mm", {WHOLE: "floor: height"}),
         Tolerance("tilt_deg", 0.05, "tilt_error_deg", "deg", {WHOLE: "floor: tilt"}),
         Tolerance("floor_nees", None, "floor_nees", "", {WHOLE: "floor: NEES per freedom"}),
@@ -250,17 +250,16 @@ def with_changes(
             if name is not None:
                 load(name)
     simulation = scenario.simulation.to_mapping()
+    lidars = (scenario.simulation.profile if robot is None else load_profile(robot)).lidars
+    errors = simulation.get("lidar_errors", {})
     if robot is not None:  # with the lidars that it has
         simulation = {key: value for key, value in simulation.items() if key not in (*ROBOT_KEYS, "sensor")}
     given = {"seed": seed, "robot": robot, "sensor": sensor}
     simulation |= {key: value for key, value in given.items() if value is not None}
     if mount_errors is not None:
-        random = np.random.default_rng(simulation["seed"])
-        for side in SIDES:
-            error = PoseError.drawn(random, 1e-3 * mount_errors[0], float(np.radians(mount_errors[1])))
-            simulation[f"lidar_{side}_error"] = validate.written(error)
-    if "robot" in simulation and load_profile(simulation["robot"]).one_lidar:
-        del simulation["lidar_right_error"]
+        random, size = np.random.default_rng(simulation["seed"]), (1e-3 * mount_errors[0], np.radians(mount_errors[1]))
+        errors = {name: validate.written(PoseError.drawn(random, *size)) for name in lidars}
+    simulation["lidar_errors"] = {name: error for name, error in errors.items() if name in lidars}
     changes = {"--seed": seed, "--mount-errors": mount_errors, "--sensor": sensor, "--robot": robot}
     with _naming(", ".join(option for option, value in changes.items() if value is not None)):
         return scenario_from_mapping(scenario.data | {"simulation": simulation}, Path(f"{scenario.name}.yaml"))

@@ -63,7 +63,7 @@ class BodyDatasetRecorder:
         `surroundings` gives surfaces in world coordinates, `really` joint values that differ from those reported."""
         writer = DatasetWriter(
             directory, self._simulator.nominal_description, {"tool": "simulated"}, self.footprint_from_base_link,
-            self._simulator.profile.planned_names, tuple(self._simulator.profile.further),
+            self._simulator.profile.planned_names, tuple(self._simulator.profile.lidars),
         )  # fmt: skip
         for number, pose in enumerate(poses):
             commanded = dict(zip(self._simulator.profile.planned_names, map(float, pose), strict=True))

@@ -37,7 +37,7 @@ SKIPPED_SHOWN = 4
 @dataclass(frozen=True)
 class RunTruth:
     """True poses (4, 4) of the lidars by name in the physical base_link, where the description has them, and the true
-    floor. A robot with one lidar has its right one where the left one is.
+    floor.
 
     With `mounts_known` the calibration that is judged is in the physical base_link, else in the one in which the left
     lidar has its described pose. `robot` is the name or path of the robot's profile, None for the Stretch;
@@ -53,20 +53,16 @@ class RunTruth:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The lidars, of a robot with one the left one alone."""
-        one = np.array_equal(self.nominal_base_from_lidar["left"], self.nominal_base_from_lidar["right"])
-        return tuple(name for name in self.base_from_lidar if name != "right" or not one)
-
-    def to_left(self, name: str) -> np.ndarray:
-        return inverse(self.base_from_lidar["left"]) @ self.base_from_lidar[name]
+        return tuple(self.base_from_lidar)
 
     @property
-    def right_to_left(self) -> np.ndarray:
-        return self.to_left("right")
+    def to_left(self) -> dict[str, np.ndarray]:
+        """The true transforms (4, 4) of the other lidars to the left one."""
+        return _to_left(self.base_from_lidar)
 
     @property
-    def nominal_right_to_left(self) -> np.ndarray:
-        return inverse(self.nominal_base_from_lidar["left"]) @ self.nominal_base_from_lidar["right"]
+    def nominal_to_left(self) -> dict[str, np.ndarray]:
+        return _to_left(self.nominal_base_from_lidar)
 
     @property
     def lidar_base_from_base(self) -> np.ndarray:
@@ -89,6 +85,11 @@ class RunTruth:
         return replace(self, mounts_known=stored_mounts(file) is not None)
 
 
+def _to_left(base_from_lidar: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    left_from_base = inverse(base_from_lidar["left"])
+    return {name: left_from_base @ pose for name, pose in base_from_lidar.items() if name != "left"}
+
+
 def load_truth(path: str | Path) -> RunTruth:
     """Return the truth in a simulator's JSON file. Raises `InputError` for a file that is not one."""
     try:
@@ -96,7 +97,8 @@ def load_truth(path: str | Path) -> RunTruth:
         floor, file = data["floor_in_base_link"], Path(path).parent / data["description_file"]
         plane, poses = Plane.from_coefficients(floor["normal"], floor["offset"]), []
         for of in ("", "nominal_"):
-            given = {side: data[f"{of}base_link_from_lidar_{side}"] for side in SIDES} | data.get(f"{of}lidars", {})
+            keys = {side: f"{of}base_link_from_lidar_{side}" for side in SIDES}
+            given = {side: data[key] for side, key in keys.items() if key in data} | data.get(f"{of}lidars", {})
             name = f"{path}: {of.replace('_', ' ')}pose of lidar"
             poses.append({lidar: check_rigid(pose, f"{name} {lidar}") for lidar, pose in given.items()})
         geometry = data.get("lidar_geometry", GEOMETRIES[0])
@@ -241,14 +243,12 @@ def judge_stage(stage: str, files: RunFiles, truth: RunTruth | None, tolerances:
 def _compared_alignment(files: RunFiles, truth: RunTruth) -> Compared:
     file = CalibrationFile.load(files.calibration)
     found: Compared = {}
-    for name in truth.base_from_lidar:
-        if name == "left":
-            continue
+    for name, true in truth.to_left.items():
         if name not in file.to_left:
             raise InputError(f"{files.calibration} has no {name}{TO_LEFT}")
         part = "" if name == "right" else f"{name}."
         covariance = _covariance(file, f"{name}{TO_LEFT}")  # None of a published method
-        found |= _compared_poses(truth.to_left(name), file.to_left[name], part, covariance)
+        found |= _compared_poses(true, file.to_left[name], part, covariance)
     return found
 
 

@@ -2,7 +2,7 @@
 
 DIR/metadata.yaml       format, frame, info, skipped, samples[]: id, commanded, actual, joints, file, num_points; and
                         joint_names, what the planned joints are called, of other robots than the Stretch
-                        and further_lidars, the names of lidars beyond two, of robots that have some
+                        and lidars, the names of those that saw it, of other robots than with a left and a right one
 DIR/sample_0000.npz     points (N, 3+) float32 in base_footprint; optional left, right (N, 3+) in their lidar's frame,
                         and lidar_NAME (N, 3+) of each lidar beyond two
 DIR/description.urdf    the robot's description while it was recorded
@@ -31,7 +31,7 @@ FRAME = "base_footprint"
 METADATA = "metadata.yaml"
 DESCRIPTION = "description.urdf"
 JOINT_NAMES = "joint_names"
-FURTHER = "further_lidars"
+LIDARS, FURTHER = "lidars", "further_lidars"  # an older key: of those beyond left and right
 SAME_POSE = 1e-6  # m or rad; commanded values come from a grid, so equal poses are equal to rounding
 
 
@@ -64,8 +64,9 @@ def read_metadata(directory: Path) -> dict:
 
 
 def _names(metadata: dict, path: Path, key: str) -> tuple[str, ...]:
-    """Return the names of a dataset's planned joints (`JOINT_NAMES`), or of its lidars beyond two (`FURTHER`)."""
-    names = metadata.get(key, list(JOINTS) if key == JOINT_NAMES else [])
+    """Return the names of a dataset's planned joints (`JOINT_NAMES`), or of its lidars (`LIDARS`)."""
+    usual = [*SIDES, *_names(metadata, path, FURTHER)] if key == LIDARS else [] if key == FURTHER else list(JOINTS)
+    names = metadata.get(key, usual)
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names) or len(set(names)) < len(names):
         raise InputError(f"{path}: {key} is not a list of different names")
     return tuple(names)
@@ -102,8 +103,8 @@ class Sample:
     """One arm pose: joint values in m and rad, and the points seen in it. `commanded` and `actual` hold the values of
     the planned joints (`arm` is the whole extension of a Stretch); `joints` those of every joint by its name in the
     description if they were recorded, else it is empty. `points` (N, 3+) float32 in base_footprint are finite. `lidars`
-    (N,) says which lidar saw each, 0 for the left, 1 for the right one, and then those beyond two, if that is known: if
-    the raw clouds hold the same returns in this order."""
+    (N,) says which lidar saw each, as numbered in the dataset's `lidars`, if that is known: if the raw
+    clouds hold the same returns in this order."""
 
     id: int
     commanded: dict[str, float]
@@ -126,7 +127,7 @@ class Sample:
         return self._clouds[lidar]
 
 
-def _read_sample(directory: Path, entry: dict, warnings: list[str], further: Sequence[str]) -> Sample:
+def _read_sample(directory: Path, entry: dict, warnings: list[str], lidars: Sequence[str]) -> Sample:
     """Return the sample of an entry of the metadata, and add to `warnings` what is unusual about it."""
     path = directory / entry["file"]
     where = f"sample {entry['id']} ({path})"
@@ -138,17 +139,17 @@ def _read_sample(directory: Path, entry: dict, warnings: list[str], further: Seq
             f"{where}: holds {len(points)} points, but {METADATA} has {entry['num_points']}; one of them "
             "belongs to another run"
         )
-    sizes = [entry.get(f"num_{cloud}") for cloud in map(cloud_name, (*SIDES, *further))]
+    sizes = [entry.get(f"num_{cloud}") for cloud in map(cloud_name, lidars)]
     counted = all(isinstance(size, int) and not isinstance(size, bool) and size >= 0 for size in sizes)
     known = counted and sum(sizes) == len(points)
-    lidars = np.repeat(np.arange(len(sizes), dtype=np.uint8), sizes) if known else None
+    seen_by = np.repeat(np.arange(len(sizes), dtype=np.uint8), sizes) if known else None
     finite = np.isfinite(points[:, :3]).all(axis=1)
     if not finite.all():
         warnings.append(f"{where}: {np.count_nonzero(~finite)} of {len(points)} points are not finite and ignored")
-        points, lidars = points[finite], None if lidars is None else lidars[finite]
+        points, seen_by = points[finite], None if seen_by is None else seen_by[finite]
     if not len(points):
         warnings.append(f"{where}: has no points")
-    return Sample(entry["id"], entry["commanded"], entry["actual"], entry["joints"], points, lidars, path)
+    return Sample(entry["id"], entry["commanded"], entry["actual"], entry["joints"], points, seen_by, path)
 
 
 def _read_cloud(path: Path, where: str, name: str) -> np.ndarray | None:
@@ -183,7 +184,7 @@ def _checked_cloud(cloud, where: str) -> np.ndarray:
 @dataclass(frozen=True)
 class Dataset:
     """All samples of a folder, the description they were recorded with, warnings about them, and the names of the
-    lidars beyond two that saw them."""
+    lidars that saw them."""
 
     directory: Path
     samples: list[Sample]
@@ -193,7 +194,7 @@ class Dataset:
     created: str
     warnings: list[str] = field(default_factory=list)
     joint_names: tuple[str, ...] = JOINTS
-    further_lidars: tuple[str, ...] = ()
+    lidars: tuple[str, ...] = SIDES
 
 
 def read_dataset(directory: str | Path) -> Dataset:
@@ -204,8 +205,8 @@ def read_dataset(directory: str | Path) -> Dataset:
     if not directory.is_dir():
         raise InputError(f"{directory}: no such folder")
     metadata, path, warnings = read_metadata(directory), directory / METADATA, []
-    further = _names(metadata, path, FURTHER)
-    samples = [_read_sample(directory, entry, warnings, further) for entry in metadata["samples"]]
+    lidars = _names(metadata, path, LIDARS)
+    samples = [_read_sample(directory, entry, warnings, lidars) for entry in metadata["samples"]]
     if not samples:
         raise InputError(f"{path}: lists no samples; collect samples first")
     warnings += _oddities(directory, samples)
@@ -221,7 +222,7 @@ def read_dataset(directory: str | Path) -> Dataset:
     return Dataset(
         directory, samples, description if description.is_file() else None, transform,
         dict(metadata.get("info") or {}), str(metadata.get("created", "unknown")), warnings,
-        _names(metadata, path, JOINT_NAMES), further,
+        _names(metadata, path, JOINT_NAMES), lidars,
     )  # fmt: skip
 
 
@@ -244,15 +245,16 @@ class DatasetWriter:
     folder that already holds a dataset continues it: `samples` lists what is there, `holds` tells which poses can be
     left out. `description` is the URDF text; `info` (plain YAML values) is kept with the samples;
     `footprint_from_base_link` (4, 4) is the calibrated transform that `points` went through, if it is known; `joints`
-    are the names of the planned joints, `further` those of the lidars beyond two. Raises `InputError` if the folder
+    are the names of the planned joints, `lidars` those of the lidars. Raises `InputError` if the folder
     holds something else, another description, or cannot be written."""
 
     def __init__(
         self, directory: str | Path, description: str | None = None, info: Mapping | None = None,
-        footprint_from_base_link: np.ndarray | None = None, joints: Sequence[str] = JOINTS, further: Sequence[str] = (),
+        footprint_from_base_link: np.ndarray | None = None, joints: Sequence[str] = JOINTS,
+        lidars: Sequence[str] = SIDES,
     ):  # fmt: skip
         self.directory = Path(directory)
-        self._joints, self._further = tuple(joints), tuple(further)
+        self._joints, self._lidars = tuple(joints), tuple(lidars)
         if (self.directory / METADATA).exists():
             self._metadata = read_metadata(self.directory)
             self._check_same(description, footprint_from_base_link)
@@ -263,8 +265,8 @@ class DatasetWriter:
             self._metadata = {"format": FORMAT, "frame": FRAME, "created": created, "samples": []}
             if self._joints != JOINTS:
                 self._metadata[JOINT_NAMES] = list(self._joints)
-            if self._further:
-                self._metadata[FURTHER] = list(self._further)
+            if self._lidars != SIDES:
+                self._metadata[LIDARS] = list(self._lidars)
         if info:
             self._metadata["info"] = {**(self._metadata.get("info") or {}), **info}
         if description is not None:
@@ -300,7 +302,7 @@ class DatasetWriter:
         if joints:
             entry["joints"] = _numbers(joints, "joints")
         arrays = {"points": _checked_cloud(points, "points")} | {
-            cloud_name(name): _checked_cloud(clouds[name], name) for name in (*SIDES, *self._further) if name in clouds
+            cloud_name(name): _checked_cloud(clouds[name], name) for name in self._lidars if name in clouds
         }
         number = 1 + max((sample["id"] for sample in self._metadata["samples"]), default=-1)
         path = self.directory / f"sample_{number:04d}.npz"
@@ -324,7 +326,7 @@ class DatasetWriter:
         known, floor = metadata.get("description_sha256"), metadata.get("footprint_from_base_link")
         differs = {
             "joints of other names": _names(metadata, path, JOINT_NAMES) != self._joints,
-            "other lidars": _names(metadata, path, FURTHER) != self._further,
+            "other lidars": _names(metadata, path, LIDARS) != self._lidars,
             "another robot description": None not in (description, known) and _sha256(description) != known,
             "another floor calibration": footprint_from_base_link is not None
             and floor is not None

@@ -27,7 +27,7 @@ STEP_LINEAR, STEP_ANGULAR = 0.05, 0.2  # m, rad: what moves a part 5 to 10 cm at
 MOST_SHAPE_JOINTS = 2  # a body-shape model is a grid over so many joints at most
 GEOMETRIES = ("collision", "visual")  # which of a description's shapes lidars may see; or those of another one
 LIDAR_NAME = re.compile("[a-z][a-z0-9_]*")
-COMPUTED = ("source", "further", "trajectory", "stop")  # fields that are no keys of a file
+COMPUTED = ("source", "trajectory", "stop")  # fields that are no keys of a file
 TOPICS = {"trajectory": "/follow_joint_trajectory", "stop": "/stop_the_robot"}
 # The least and the greatest values of the keys of `accept` and `body`.
 ACCEPT = {"translation_mm": (1e-3, 1e3), "rotation_deg": (1e-4, 90.0)}
@@ -116,8 +116,8 @@ Pose = dict[str, float]  # values (m, rad) of commanded joints by their names to
 
 @dataclass(frozen=True, kw_only=True)
 class RobotProfile:
-    """One robot. `lidars` by side, the same one twice if there is one (`one_lidar`), those beyond two in `further` by
-    name; `sensor` is the name of their sensor, or those of all in this order with commas between. `joints` in the order
+    """One robot. `lidars` by name, "left" first, then "right" and others if there are any; `sensor` is the name of
+    their sensor, or those of all in this order with commas between. `joints` in the order
     of datasets; the body shape follows `shape_joints` (at most two); `stow` and `home` are poses as a sequence of
     steps.
 
@@ -142,7 +142,6 @@ class RobotProfile:
     footprint_frame: str
     sensor: str
     lidars: Mapping[str, ProfiledLidar]
-    further: Mapping[str, ProfiledLidar]
     joints: tuple[CommandedJoint, ...]
     shape_joints: tuple[str, ...] = ()
     reach: Annotated[float, Bounds(0.01, 10.0)] = 0.5
@@ -161,11 +160,6 @@ class RobotProfile:
     base: WheeledBase | None
 
     @property
-    def every_lidar(self) -> dict[str, ProfiledLidar]:
-        """All lidars by name: "left", "right" if there is one, and those beyond."""
-        return {side: self.lidars[side] for side in self.sides} | dict(self.further)
-
-    @property
     def driven_base(self) -> WheeledBase:
         """Raises `InputError` without `base:`."""
         if self.base is None:
@@ -174,16 +168,8 @@ class RobotProfile:
 
     @property
     def one_lidar(self) -> bool:
-        """Whether there is one lidar, the left one: the right one then has its pose and no returns."""
-        return self.lidars["left"] is self.lidars["right"]
-
-    @property
-    def sides(self) -> tuple[str, ...]:
-        return SIDES[:1] if self.one_lidar else SIDES
-
-    @property
-    def lidar_frames(self) -> tuple[str, ...]:
-        return tuple(self.lidars[side].frame for side in SIDES)
+        """Whether there is one lidar, the left one."""
+        return len(self.lidars) == 1
 
     @property
     def planned(self) -> tuple[CommandedJoint, ...]:
@@ -205,20 +191,33 @@ class RobotProfile:
 
     @property
     def node_defaults(self) -> dict[str, str]:
-        """Default frames, topics and sensor of nodes and commands."""
+        """Default frames, topics and sensor of nodes and commands, which have options of a left and a right lidar."""
+        pair = {side: self.lidars.get(side, self.lidars["left"]) for side in SIDES}
         return {
             "base_link_frame": self.base_frame, "footprint_frame": self.footprint_frame, "sensor": self.sensor,
-            **{f"{side}_lidar_frame": lidar.frame for side, lidar in self.lidars.items()},
-            **{f"{side}_lidar_topic": lidar.topic for side, lidar in self.lidars.items()},
+            **{f"{side}_lidar_frame": lidar.frame for side, lidar in pair.items()},
+            **{f"{side}_lidar_topic": lidar.topic for side, lidar in pair.items()},
         }  # fmt: skip
+
+    def topics_and_frames(self, left: tuple[str, str], right: tuple[str, str]) -> dict[str, tuple[str, str]]:
+        """Return topic and frame of each lidar by name, those of the left and the right one as given; if these are the
+        same, of the left one alone."""
+        given = {"left": left} if left == right else {"left": left, "right": right}
+        known = {name: (lidar.topic, lidar.frame) for name, lidar in self.lidars.items()}
+        return {name: given.get(name, own) for name, own in known.items() if name in given or name not in SIDES}
 
     @property
     def housing_link(self) -> str | None:
         """The link whose visual mesh, without the lidars' housings, takes the place of its collision shape."""
         return next((lidar.housing.link for lidar in self.lidars.values() if lidar.housing is not None), None)
 
+    def housed_links(self, model: RobotModel) -> dict[str, str]:
+        """Return the links of the lidars in the mesh of `housing_link`, by name, of those that the model has."""
+        links = {name: lidar.link_in(model) for name, lidar in self.lidars.items() if lidar.housing is not None}
+        return {name: link for name, link in links.items() if link is not None}
+
     def lidar_links(self, model: RobotModel) -> list[str]:
-        """Return the lidars' links, left before right, whichever generation of names the model uses."""
+        """Return the links of the lidars that the model has, whichever generation of names it uses."""
         return [link for lidar in self.lidars.values() if (link := lidar.link_in(model)) is not None]
 
     def joint_positions(
@@ -343,8 +342,7 @@ def profile_from_mapping(data: Any, path: Path) -> RobotProfile:
         "source": where,
         "description": _description(data["description"], path),
         "sensor": _sensors(data, lidars, path),
-        "lidars": {side: lidars.get(side, lidars["left"]) for side in SIDES},
-        "further": {name: lidar for name, lidar in lidars.items() if name not in SIDES},
+        "lidars": lidars,
         "joints": joints,
         "stow": steps("stow"),
         "home": steps("home"),
@@ -399,8 +397,8 @@ def lidar_geometry(value: Any, path: Path, where: str) -> str:
 
 def _sensors(data: Mapping[str, Any], lidars: Mapping[str, ProfiledLidar], path: Path) -> str:
     names, usual = [], validate.text(data.get("sensor", "jt128"), f"{path}: sensor")
-    for side in dict.fromkeys((*SIDES, *lidars)):
-        own = lidars.get(side, lidars["left"]).sensor
+    for side, lidar in lidars.items():
+        own = lidar.sensor
         name = usual if own is None else own
         if validate.BETWEEN in name:
             where = f"{path}: sensor" if own is None else f"{path}: lidars: {side}: sensor"

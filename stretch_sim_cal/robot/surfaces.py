@@ -84,7 +84,7 @@ def robot_surfaces(model: RobotModel, profile: RobotProfile | None = None) -> di
     lidar itself: links under `unseen`, and housings in another link's mesh. Raises `InputError` as `link_surfaces`."""
     profile = profile or stretch_profile()
     surfaces = outline_surfaces(model, profile)
-    for lidar in profile.every_lidar.values():
+    for lidar in profile.lidars.values():
         for link in lidar.unseen:
             surfaces.pop(link, None)
     return surfaces
@@ -105,10 +105,9 @@ def outline_surfaces(model: RobotModel, profile: RobotProfile) -> dict[str, Surf
         surfaces |= known
     link = profile.housing_link
     if link in model.links and model.links[link].visuals:
-        housings = {lidar.link_in(model): lidar.housing for lidar in profile.lidars.values()}
         places = tuple(
-            (housings[lidar], inverse(link_transform(model, {}, lidar, link)).tobytes())
-            for lidar in profile.lidar_links(model) if model.rigidly_joined(link, lidar)
+            (profile.lidars[name].housing, inverse(link_transform(model, {}, lidar, link)).tobytes())
+            for name, lidar in profile.housed_links(model).items() if model.rigidly_joined(link, lidar)
         )  # fmt: skip
         if places:
             shell = link_surfaces(model, "visual")[link]
@@ -121,7 +120,7 @@ def outline_surfaces(model: RobotModel, profile: RobotProfile) -> dict[str, Surf
 def enclosing_link(model: RobotModel, profile: RobotProfile) -> dict[str, tuple[str, str]]:
     """Return by side the lidars' frames whose origins lie inside a closed shape of the robot, and its link."""
     placed, transforms, found = robot_surfaces(model, profile), link_transforms(model, {}), {}
-    for side, lidar in profile.every_lidar.items():
+    for side, lidar in profile.lidars.items():
         frame = lidar.link_in(model)
         for link, surface in placed.items():
             # Without the housings, whatever is inside their link cannot be distinguished from what is outside.

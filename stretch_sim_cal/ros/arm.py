@@ -11,19 +11,19 @@ from typing import Any
 
 import numpy as np
 
-from stretch_sim_cal.calibration.calibration_file import CalibrationFile, calibrated_frame, default_path
+from stretch_sim_cal.calibration.calibration_file import CalibrationFile, default_path
 from stretch_sim_cal.calibration.observations import Observations, load_beside
 from stretch_sim_cal.collection.clearance import cropped
 from stretch_sim_cal.collection.plan import Pose, describe
 from stretch_sim_cal.collection.settings import CollectionSettings
 from stretch_sim_cal.errors import InputError, Refused, RunFailure
-from stretch_sim_cal.geometry.transforms import apply
+from stretch_sim_cal.geometry.transforms import SIDES, apply
 from stretch_sim_cal.recording.pairing import CloudSet, stamp_of
 from stretch_sim_cal.recording.stations import still_within
 from stretch_sim_cal.recording.topics import JOINT_STATES
 from stretch_sim_cal.robot.model import RobotModel
 from stretch_sim_cal.robot.profile import RobotProfile
-from stretch_sim_cal.ros.listening import FrameListener, JointListener, depth_for
+from stretch_sim_cal.ros.listening import FrameListener, JointListener, calibrated_frame_of, depth_for
 from stretch_sim_cal.ros.permission import SoleUse
 from stretch_sim_cal.ros.watchdog import Patience
 
@@ -299,13 +299,13 @@ def capture(
 
 
 def calibrated_poses(
-    options: Any, frames: FrameListener, watchdog: Any, further: Iterable[str] = ()
+    options: Any, frames: FrameListener, watchdog: Any, lidars: Iterable[str] = SIDES
 ) -> CalibratedPoses:
-    """Return the calibration that is in TF, of `further` lidars too, with the left lidar's extrinsics if it has any.
+    """Return the calibration of the `lidars` that is in TF, with the left lidar's extrinsics if it has any.
     Raises `Refused` if nobody broadcasts a calibration."""
     base, left = options.base_link_frame, options.left_lidar_frame
     frames.wait_for((base, left), watchdog=watchdog)
-    calibrated = {"right": options.right_calibrated_frame} | {name: calibrated_frame(name) for name in further}
+    calibrated = {name: calibrated_frame_of(name, options) for name in lidars if name != "left"}
     try:
         footprint_from_base, base_from_left, *others = frames.wait_for(
             (options.floor_frame, base), (base, left), *((left, frame) for frame in calibrated.values()),

@@ -12,7 +12,6 @@ import numpy as np
 
 from stretch_sim_cal.calibration.calibration_file import (
     CalibrationFile,
-    calibrated_frame,
     default_path,
     default_robot_id,
 )
@@ -21,8 +20,7 @@ from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import apply, inverse
 from stretch_sim_cal.recording.clouds import scan_from_message
 from stretch_sim_cal.recording.pairing import CloudSet
-from stretch_sim_cal.robot.profile import profile_called
-from stretch_sim_cal.ros.listening import FrameListener
+from stretch_sim_cal.ros.listening import FrameListener, calibrated_frame_of, lidars_of
 from stretch_sim_cal.ros.node_main import NodeContext
 from stretch_sim_cal.sensor.points import returns_of
 
@@ -39,7 +37,7 @@ def usable_calibration(path: str | Path) -> CalibrationFile:
     file = CalibrationFile.load(path)
     if file.contradictions:
         raise InputError(f"{path}: contradicts itself: {'; '.join(file.contradictions)}; calibrate again or roll back")
-    if file.right_to_left is None and file.footprint_from_base is None:
+    if not file.aligned and file.footprint_from_base is None:
         raise InputError(f"{path}: has no calibration; {CALIBRATE}")
     return file
 
@@ -73,7 +71,7 @@ class CalibrationWatch:
     def _read(self) -> None:
         self._version = self._status()
         self.file = usable_calibration(self.path)
-        if self.file.right_to_left is None:
+        if not self.file.aligned:
             self._log.warning(f"{self.path} has no alignment of the lidars; run ros_align_dual_lidar")
         if self.file.footprint_from_base is None:
             self._log.warning(f"{self.path} has no floor; run ros_find_floor_calibration")
@@ -122,11 +120,11 @@ def placement(options, calibration: CalibrationWatch, frames: FrameListener) -> 
         frame = options.footprint_frame
         footprint_from_base = frames.lookup(frame, base)
     footprint_from_left = footprint_from_base @ base_from_left
-    further = {name: lidar.frame for name, lidar in profile_called(options.robot).further.items()}
     placed = {"left": footprint_from_left}
-    for name, described in {"right": options.right_lidar_frame, **further}.items():
-        to_left = file.to_left[name] if name in file.to_left else frames.lookup(left, described)
-        placed[name] = footprint_from_left @ to_left
+    for name, (_, described) in lidars_of(options).items():
+        if name != "left":
+            to_left = file.to_left[name] if name in file.to_left else frames.lookup(left, described)
+            placed[name] = footprint_from_left @ to_left
     return Placement(frame, placed)
 
 
@@ -201,9 +199,8 @@ def calibrated_frames(file: CalibrationFile, options: Any, left_frame: str) -> d
     frames = {}
     if file.footprint_from_base is not None:
         frames[options.base_link_frame, options.floor_frame] = inverse(file.footprint_from_base)
-    if file.right_to_left is not None:
-        frames[left_frame, options.right_calibrated_frame] = file.right_to_left
-        frames |= {(left_frame, calibrated_frame(name)): pose for name, pose in file.further_to_left.items()}
+    for name, pose in file.to_left.items():
+        frames[left_frame, calibrated_frame_of(name, options)] = pose
     mounts = stored_mounts(file)
     if mounts is not None:
         frames[options.base_link_frame, options.left_calibrated_frame] = mounts.base_from_lidar["left"]

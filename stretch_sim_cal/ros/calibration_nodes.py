@@ -27,7 +27,7 @@ from stretch_sim_cal.collection import stages as shared
 from stretch_sim_cal.collection.stages import Outcome
 from stretch_sim_cal.errors import InputError, Refused
 from stretch_sim_cal.files import rollback
-from stretch_sim_cal.geometry.transforms import error
+from stretch_sim_cal.geometry.transforms import SIDES, error
 from stretch_sim_cal.recording.dataset import read_dataset
 from stretch_sim_cal.robot.profile import profile_called
 from stretch_sim_cal.ros.collect_node import collect
@@ -104,7 +104,7 @@ class _Files:
         """Return both lidars' joints on the head: the left one by the file's mounts, else as described, and the right
         one by the file's alignment; none of a robot with more or less than two, or, with a warning, if TF does not have
         the head."""
-        if robot.profile.one_lidar or robot.profile.further:
+        if len(robot.profile.lidars) != len(SIDES):
             return []
         base, file, head = self._options.base_link_frame, self.file, robot.profile.housing_link
         try:
@@ -180,7 +180,7 @@ def find_floor(context: RobotContext) -> int:
     if options.rollback:
         return files.roll_back()
     file = files.file
-    if file.right_to_left is None:
+    if not file.aligned:
         raise InputError(f"{files.path}: has no alignment of the lidars yet; run ros_align_dual_lidar first")
     robot = LiveRobot(context)
     (described_left,) = robot.frames.wait_for(
@@ -235,8 +235,8 @@ def calibrate_mounts(context: RobotContext) -> int:
         return code
     file = files.file
     result, robot = solve_dataset(read_dataset(directory), file, settings, profile=profile)
-    if file.right_to_left is not None:
-        check_lidars(file, profile.further)
+    if file.aligned:
+        check_lidars(file, profile.lidars)
     code = files.finish(shared.by_mounts(result, robot, settings, file, default_robot_id()))
     if result.accepted and files.values:
         files.record(calibrated_joints(CalibrationFile.load(files.path), robot.model, profile), result)

@@ -27,7 +27,6 @@ from stretch_sim_cal.robot.description import parse_urdf
 from stretch_sim_cal.robot.model import RobotModel
 from stretch_sim_cal.robot.profile import RobotProfile, profile_called
 from stretch_sim_cal.ros.arm import ArmMotion, ArmState, CalibratedPoses, Capture, calibrated_poses
-from stretch_sim_cal.ros.listening import with_right
 from stretch_sim_cal.ros.permission import ask, check_can_ask
 from stretch_sim_cal.ros.robot_context import RobotContext
 
@@ -46,7 +45,7 @@ def collect(context: RobotContext, only_raw: bool = False) -> int:
     check_can_ask(arguments, "the arm")
     say = functools.partial(print, file=sys.stderr if arguments.json else sys.stdout, flush=True)
     profile, watchdog, frames = profile_called(options.robot), context.watchdog(options.timeout), context.frames()
-    poses = calibrated_poses(options, frames, watchdog, profile.further)
+    poses = calibrated_poses(options, frames, watchdog, profile.lidars)
     if poses.observations is None and not only_raw:
         why = "there are no observations of this alignment beside the calibration file"
         why += " (align and collect with the same file)"
@@ -66,7 +65,7 @@ def collect(context: RobotContext, only_raw: bool = False) -> int:
     directory = arguments.directory or Path(f"collected_body_shape_data_{datetime.datetime.now():%Y%m%d_%H%M%S}")
     begun = (directory / METADATA).exists()
     open_writer = functools.partial(
-        DatasetWriter, directory, description, joints=profile.planned_names, further=tuple(profile.further),
+        DatasetWriter, directory, description, joints=profile.planned_names, lidars=tuple(profile.lidars),
         footprint_from_base_link=None if begun and only_raw else poses.footprint_from_base,
     )  # fmt: skip
     writer = open_writer() if begun else None
@@ -186,7 +185,7 @@ class _Collection:
             for pose in visit.path:
                 motion.move(pose)
             seen, commanded = capture(), self._by_joint(visit.pose)
-            writer.write_sample(commanded, seen.actual, seen.points, with_right(seen.clouds), seen.joints)
+            writer.write_sample(commanded, seen.actual, seen.points, seen.clouds, seen.joints)
             left = self._seconds(plan.after(number))
             # What was foreseen, at the pace so far: a simulator's time is not the wall's.
             left *= (time.monotonic() - began) / max(total - left, 1e-9)

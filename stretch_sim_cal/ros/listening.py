@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from stretch_sim_cal.calibration.calibration_file import calibrated_frame
 from stretch_sim_cal.calibration.lidars import DescribedLidar
 from stretch_sim_cal.calibration.surfaces import body_settings
 from stretch_sim_cal.command import enumerated
@@ -258,21 +259,20 @@ class FrameListener:
             self._context.log.warning(sentence)
 
 
-def with_right(clouds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Return clouds by lidar, of a robot with one lidar with an empty right one beside it."""
-    return dict(clouds) if len(clouds) > 1 else {"left": clouds["left"], "right": clouds["left"][:0]}
+def calibrated_frame_of(name: str, options: Any) -> str:
+    """Return the frame in which a lidar other than the left one, by its name, is calibrated."""
+    return options.right_calibrated_frame if name == "right" else calibrated_frame(name)
 
 
 def lidars_of(options: Any) -> dict[str, tuple[str, str]]:
     """Return topic and frame of each of a robot's lidars by name, as `CLOUD_OPTIONS` and the robot's profile have them;
     only the left one if the robot has one. Raises `InputError` if two lidars have one topic."""
-    profile = profile_called(options.robot)
     left = (options.left_lidar_topic, options.left_lidar_frame)
     right = (options.right_lidar_topic, options.right_lidar_frame)
-    both = {"left": left} if profile.one_lidar or left == right else {"left": left, "right": right}
-    if len(both) == 2 and left[0] == right[0]:
+    lidars = profile_called(options.robot).topics_and_frames(left, right)
+    if "right" in lidars and left[0] == right[0]:
         raise InputError(f"left_lidar_topic and right_lidar_topic are both {left[0]}")
-    return both | {name: (lidar.topic, lidar.frame) for name, lidar in profile.further.items()}
+    return lidars
 
 
 def described_poses(options: Any, frames: Any, watchdog: Any) -> dict[str, np.ndarray]:

@@ -20,7 +20,7 @@ from stretch_sim_cal.recording.topics import sensor_lines
 from stretch_sim_cal.robot.description import parse_urdf
 from stretch_sim_cal.robot.profile import profile_called
 from stretch_sim_cal.ros.arm import ArmMotion, ArmState
-from stretch_sim_cal.ros.listening import FrameListener, LiveRobot, depth_for, described_poses, with_right
+from stretch_sim_cal.ros.listening import FrameListener, LiveRobot, depth_for, described_poses
 from stretch_sim_cal.ros.node_commands import BROADCAST, LIVE, VERIFY
 from stretch_sim_cal.ros.node_main import NodeContext, in_node
 from stretch_sim_cal.ros.permission import check_driver
@@ -47,7 +47,7 @@ LAUNCHED = {  # of the Stretch
 def capture(context: RobotContext) -> int:
     options = context.options
     sets = context.clouds(options, context.watchdog(options.timeout), depth=depth_for(options.num_samples))
-    taken = [with_right(each.clouds) for each in sets.take(options.num_samples, "capturing")]
+    taken = [each.clouds for each in sets.take(options.num_samples, "capturing")]
     clouds = {name: np.concatenate([each[name] for each in taken]) for name in taken[0]}
     arrays = {cloud_name(name): cloud for name, cloud in clouds.items()}
     write_atomic(context.arguments.file, lambda stream: np.savez_compressed(stream, **arrays))
@@ -164,7 +164,7 @@ class _Looking:
 
     @property
     def _all(self) -> str:
-        count = len(self._profile.every_lidar)
+        count = len(self._profile.lidars)
         return {1: "the lidar", 2: "both lidars"}.get(count, f"all {count} lidars")
 
     def _clouds(self, sets: list[CloudSet]) -> str:
@@ -209,7 +209,7 @@ class _Looking:
 
     def _sensor(self, name: str, scans: list[Any]) -> Signature | None:
         """Return the signature of a lidar's messages, None if they have none; note if it is of another sensor."""
-        lidars = list(self._profile.every_lidar)
+        lidars = list(self._profile.lidars)
         kinds = dict(zip(lidars, for_each(sensors_called(self._options.sensor), len(lidars)), strict=True))
         observer, sensor = Observer(), kinds.get(name)
         try:

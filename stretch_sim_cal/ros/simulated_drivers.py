@@ -144,7 +144,7 @@ class LidarDrivers:
         self._simulation, self._faults = simulation, faults
         self._drivers = [
             _Driver(side, lidar.frame, create(PointCloud2, lidar.topic, self.DEPTH))
-            for side, lidar in profile.every_lidar.items()
+            for side, lidar in profile.lidars.items()
         ]
         self._begin = 0
 

@@ -16,8 +16,8 @@ from stretch_sim_cal.ros.node_commands import SIMULATOR, STORAGES
 from stretch_sim_cal.ros.node_main import NodeContext, ending_signals
 from stretch_sim_cal.ros.options import follow_changes
 from stretch_sim_cal.sensor.sensor import CORRECTIONS
-from stretch_sim_cal.simulation.setup import Faults, SimulationSetup
-from stretch_sim_cal.validate import each_between
+from stretch_sim_cal.simulation.setup import ERROR_KEYS, Faults, SimulationSetup
+from stretch_sim_cal.validate import each_between, typed
 
 # Time lost beyond this (a suspended machine, a slow scan) is not caught up in a burst.
 CATCH_UP = 0.2
@@ -47,18 +47,21 @@ def simulation_setup(options: Any) -> SimulationSetup:
     found |= {name: _from_here(found[name]) for name in ("robot", "description", "tool", "world") if name in found}
     if "sensor" in found:
         found["sensor"] = each_between(found["sensor"], _from_here)
-    for name in given.keys() & {f"lidar_{side}_error" for side in SIDES}:
-        values = _numbers(name, given[name], 6)
-        found[name] = {"xyz": values[:3], "rpy_deg": values[3:]}
+    errors = {}
+    for side, name in ERROR_KEYS.items():
+        if name in given:
+            values = _numbers(name, given[name], 6)
+            errors[side] = {"xyz": values[:3], "rpy_deg": values[3:]}
     if "base_error" in given:
         values = _numbers("base_error", given["base_error"], 3)
         found["base_error"] = dict(zip(("height", "roll_deg", "pitch_deg"), values, strict=True))
     units = {side: _from_here(given[f"{side}_unit"]) for side in SIDES if f"{side}_unit" in given}
     corrections = {name: given[name] == "true" for name in CORRECTIONS if name in given}
-    for name, replaced in (("units", units), ("driver", corrections)):
+    for name, replaced in (("lidar_errors", errors), ("units", units), ("driver", corrections)):
         if replaced:
-            found[name] = (mapping.get(name) or {}) | replaced
-    return SimulationSetup.from_mapping(mapping | found, source=source)
+            found[name] = typed(mapping.get(name), Mapping[str, Any], f"{source}: simulation: {name}") | replaced
+    kept = {key: each for key, each in mapping.items() if key not in {ERROR_KEYS[side] for side in errors}}
+    return SimulationSetup.from_mapping(kept | found, source=source)
 
 
 def _from_here(value: str) -> str:

@@ -63,11 +63,11 @@ class Watcher:
     def _read(self) -> None:
         """Read the calibration, and let the test go on from the looks that were compared with it before."""
         file = usable_calibration(self._path)
-        if file.right_to_left is None:
+        if not file.aligned:
             raise InputError(f"{self._path}: has no alignment of the lidars; run ros_align_dual_lidar first")
-        check_lidars(file, self._profile.further)
+        check_lidars(file, self._profile.lidars)
         self._calibration, self._digest, self._place = file, self._digest_now(), 1
-        self._watch = DriftMonitor(self._options.period, further=self._profile.further)
+        self._watch = DriftMonitor(self._options.period, tuple(self._profile.lidars))
         before = [look for _, look in self._history.measurements(calibration=self._digest)[-REPLAYED:]]
         for look in before:
             self._watch.add(look)
@@ -172,8 +172,7 @@ class Watcher:
                 raise InputError(f"no {joint} on /joint_states")
         mounts, poses = stored_mounts(self._calibration), described
         if mounts is not None:
-            left, further = mounts.base_from_lidar["left"], self._calibration.further_to_left
-            poses = mounts.base_from_lidar | {name: left @ pose for name, pose in further.items()}
+            poses = self._calibration.lidars_at(mounts.base_from_lidar["left"]) | mounts.base_from_lidar
         clouds = {name: np.concatenate([each[name][:, :3] for each in seen]).astype(float) for name in described}
         positions = self._profile.joint_positions(self._robot.model, self._joints.positions)
         arm = " ".join(f"{joint}:{round(value / ARM_GRID)}" for joint, value in sorted(joints.items()))

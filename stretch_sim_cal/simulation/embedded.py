@@ -71,11 +71,11 @@ class RobotGeometry:
 
 
 def _mounts_apart(model: RobotModel, profile: RobotProfile, shell: Surface) -> dict[str, Surface]:
-    link, frames = profile.housing_link, profile.lidar_links(model)
-    transforms = link_transforms(model, {}, [link, *frames])
+    link, frames = profile.housing_link, profile.housed_links(model)
+    transforms = link_transforms(model, {}, [link, *frames.values()])
     rest = np.ones(len(shell.faces), dtype=bool)
     mounts = {}
-    for side, frame in zip(SIDES, frames, strict=True):
+    for side, frame in frames.items():
         lidar_from_shell = inverse(transforms[frame]) @ transforms[link]
         near = profile.lidars[side].housing.holds(apply(lidar_from_shell, shell.vertices), collar=True)
         mount = near[shell.faces].any(axis=1) & rest
@@ -88,13 +88,12 @@ def _mounts_apart(model: RobotModel, profile: RobotProfile, shell: Surface) -> d
 def _own_links(model: RobotModel, profile: RobotProfile) -> dict[str, Surface]:
     """Return by lidar the surfaces of the links that are a lidar itself, in the lidar's frame."""
     own = {
-        name: [link for link in lidar.unseen if model.links[link].collisions]
-        for name, lidar in profile.every_lidar.items()
+        name: [link for link in lidar.unseen if model.links[link].collisions] for name, lidar in profile.lidars.items()
     }
     if not any(own.values()):
         return {}
     surfaces, transforms = link_surfaces(model), link_transforms(model, {})
-    from_root = {name: inverse(transforms[profile.every_lidar[name].link_in(model)]) for name in own}
+    from_root = {name: inverse(transforms[profile.lidars[name].link_in(model)]) for name in own}
     return {
         name: joined(surfaces[link].moved(from_root[name] @ transforms[link]) for link in links)
         for name, links in own.items() if links
@@ -111,8 +110,8 @@ class EmbeddedSimulator:
 
     def __init__(self, setup: SimulationSetup, sensor: Sensors = None):
         self.setup = setup
-        given = for_each(sensor, len(setup.lidars)) if sensor else setup.sensors().values()
-        self.sensors: dict[str, Sensor] = dict(zip(setup.lidars, given, strict=True))
+        given = for_each(sensor, len(setup.profile.lidars)) if sensor else setup.sensors().values()
+        self.sensors: dict[str, Sensor] = dict(zip(setup.profile.lidars, given, strict=True))
         self.sensor = self.sensors["left"]
         self.world: World = load_world(setup.world)
         self.profile = setup.profile
@@ -127,7 +126,7 @@ class EmbeddedSimulator:
             for number, (device, kind) in enumerate(self.sensors.items())
         }
         self._nominal_links = setup.nominal_links(model)
-        links = [self.profile.base_frame, *map(true_link, setup.lidars), *self._nominal_links.values()]
+        links = [self.profile.base_frame, *map(true_link, self.sensors), *self._nominal_links.values()]
         self._root_from_link = link_transforms(model, {}, links)
         self._world_from_root = np.eye(4)
         self.driving = self._base_on_floor()
@@ -166,7 +165,7 @@ class EmbeddedSimulator:
         scan = self._measured(lidar, tick, tick if drawn is None else drawn)[0]
         if drawn not in (None, tick):
             scan["timestamp"] += self.start_time(lidar, tick) - self.start_time(lidar, drawn)
-        return scan if lidar in self.profile.every_lidar else scan[:0]
+        return scan
 
     def labelled_scan(self, lidar: str, tick: int) -> tuple[np.ndarray, np.ndarray, list[str]]:
         """Return a scan's returns (M,), the index (M,) of the surface of each, and the surfaces' names: links of the
@@ -213,21 +212,21 @@ class EmbeddedSimulator:
 
     def ground_truth(self) -> dict[str, Any]:
         """Return the ground truth, ready for JSON; transforms are 4x4 nested lists. `units` are as in unit files,
-        `lidars` the poses in base_link of those beyond two. `true_description` belongs into the `description_file`."""
+        `lidars` the poses in base_link. `true_description` belongs into the `description_file`."""
         true, nominal = (
             {name: self.base_from_lidar(name, described).tolist() for name in self._lidars}
             for described in (False, True)
         )
-        between = inverse(self.base_from_lidar("left")) @ self.base_from_lidar("right")
-        floor, further = self.floor_in_base, list(self.profile.further)
+        pair, floor = [side for side in SIDES if side in true], self.floor_in_base
+        between = inverse(self.base_from_lidar("left")) @ self.base_from_lidar(pair[-1])
         return {
             "world": self.world.name,
             "seed": self.setup.seed,
-            **{f"base_link_from_lidar_{side}": true[side] for side in SIDES},
-            **{f"nominal_base_link_from_lidar_{side}": nominal[side] for side in SIDES},
+            **{f"base_link_from_lidar_{side}": true[side] for side in pair},
+            **{f"nominal_base_link_from_lidar_{side}": nominal[side] for side in pair},
             "lidar_left_from_lidar_right": between.tolist(),
-            "lidars": {name: true[name] for name in further},
-            "nominal_lidars": {name: nominal[name] for name in further},
+            "lidars": true,
+            "nominal_lidars": nominal,
             "floor_in_base_link": {"normal": floor.normal.tolist(), "offset": floor.offset},
             "units": {device: lidar.described() for device, lidar in self._lidars.items()},
             "description_file": "true_robot.urdf",

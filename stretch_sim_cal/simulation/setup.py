@@ -1,7 +1,7 @@
 """The simulation of a scenario: world, sensor, seed, the errors that only the simulator knows and the true robot with
 them (its description's frames stay nominal), and the faults of a run."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -33,6 +33,7 @@ PUSH_DISTANCE = 0.020
 PUSH_ANGLE = 0.017453292519943295
 CRASH_EXIT_CODE = 70
 FLOOR_LINK = "floor_link"  # the root of the true robot: the real floor, z = 0
+ERROR_KEYS = {side: f"lidar_{side}_error" for side in SIDES}  # older keys, in place of `lidar_errors`
 FLOOR = {"rms_mm": (0.01, 50.0), "wavelength": (0.5, 100.0, 2.0)}
 """The keys of an uneven floor: the least value of each, the greatest one and, if there is one, the default."""
 
@@ -85,8 +86,9 @@ class SimulationSetup:
     """One simulation. `world` and `sensor` are names in `worlds/` and `config/`, or paths; lidars of different kinds
     are "LEFT,RIGHT" and so on.
 
-    `joint_errors` are errors of joint origins; along or about a joint's axis, of its zero. Lidars are units of the
-    sensor, drawn from `unit_seed` (by default `seed`), or those of unit files, `units` by side; `driver` replaces
+    `lidar_errors` are errors of the lidars' mounts by lidar, `joint_errors` those of joint origins by joint; along or
+    about a joint's axis, of its zero. Lidars are units of the
+    sensor, drawn from `unit_seed` (by default `seed`), or those of unit files, `units` by lidar; `driver` replaces
     fields of the sensor's `Driver`. `robot` is what is spawned, by default the vendor's Stretch 4; `from_mapping` takes
     its name. `lidar_geometry` is what the simulated lidars see, by default the profile's; only the simulator knows it.
     `real_time_factor` is for the caller that steps the simulation: 1 is real time, 0 as fast as possible.
@@ -95,8 +97,7 @@ class SimulationSetup:
     world: str | Path = "furnished_room"
     sensor: str | Path = DEFAULT_SENSOR
     seed: Annotated[int, Bounds(0, MAX_SEED)] = 1
-    lidar_left_error: PoseError = PoseError()
-    lidar_right_error: PoseError = PoseError()
+    lidar_errors: Mapping[str, PoseError] = field(default_factory=dict)
     base_error: BaseError = BaseError()
     payload: tuple[PayloadBox, ...] = ()
     joint_errors: Mapping[str, PoseError] = field(default_factory=dict)
@@ -108,8 +109,6 @@ class SimulationSetup:
     robot_keys: Mapping[str, str] = field(default_factory=dict)
     """The keys of the robot that `from_mapping` read."""
     lidar_geometry: str | None = None
-    further_errors: Annotated[Mapping[str, PoseError], Bounds(key="lidar_errors")] = field(default_factory=dict)
-    """The errors of the lidars beyond two, by name."""
     odometry: OdometrySpread = OdometrySpread()
     """How wrong wheel odometry may be; drawn from the seed."""
     floor: tuple[float, float] | None = None
@@ -132,25 +131,15 @@ class SimulationSetup:
     def nominal_description(self) -> str:
         return nominal_description() if self.robot is None else self.robot.text
 
-    @property
-    def errors_by_lidar(self) -> dict[str, PoseError]:
-        first = {"left": self.lidar_left_error, "right": self.lidar_right_error}
-        return first | dict.fromkeys(self.profile.further, PoseError()) | dict(self.further_errors)
-
-    @property
-    def lidars(self) -> tuple[str, ...]:
-        """The lidars' names; the right one of a robot with one lidar has the left one's pose."""
-        return (*SIDES, *self.profile.further)
-
     def nominal_links(self, model: RobotModel) -> dict[str, str]:
-        """Return the links at the nominal poses of all `lidars`."""
-        profile = self.profile
-        return {name: lidar.link_in(model) for name, lidar in {**profile.lidars, **profile.further}.items()}
+        """Return the links at the nominal poses of all lidars."""
+        return {name: lidar.link_in(model) for name, lidar in self.profile.lidars.items()}
 
     def sensors(self) -> dict[str, Sensor]:
         """Return the lidars' sensors by name. Raises `InputError` for unknown names and for rates that differ."""
+        lidars = self.profile.lidars
         try:
-            found = kinds.for_each(kinds.sensors_called(str(self.sensor)), len(self.lidars))
+            found = kinds.for_each(kinds.sensors_called(str(self.sensor)), len(lidars))
         except InputError as error:
             if self.robot is None or str(self.sensor) != self.profile.sensor:
                 raise
@@ -163,7 +152,7 @@ class SimulationSetup:
                     f"sensor: {found[0].name} has {found[0].rate:g} scans per second, {sensor.name} {sensor.rate:g}; "
                     "all lidars need the same rate"
                 )
-        return dict(zip(self.lidars, found, strict=True))
+        return dict(zip(lidars, found, strict=True))
 
     def sensor_of(self, device: str, sensor: Sensor) -> Sensor:
         """Return the sensor of a lidar, by its unit file or angle table if there is one, behind the setup's driver.
@@ -192,9 +181,8 @@ class SimulationSetup:
         data = validate.mapping(data, KEYS, where)
         robot, robot_keys = robot_from_mapping(data, source, where)
         default_sensor = cls.sensor if robot is None or "robot" not in data else robot.profile.sensor
-        further = set() if robot is None else set(robot.profile.further)
-        validate.mapping(data.get("lidar_errors"), further, f"{where}: lidar_errors")
-        units = validate.mapping(data.get("units"), {*SIDES, *further}, f"{where}: units")
+        lidars = set((stretch_profile() if robot is None else robot.profile).lidars)
+        units = validate.mapping(data.get("units"), lidars, f"{where}: units")
         geometry, floor = data.get("lidar_geometry"), data.get("floor")
 
         def file(value: Any, key: str) -> str:
@@ -212,17 +200,13 @@ class SimulationSetup:
             "world": file(data.get("world", cls.world), "world"), "sensor": sensor,
             "units": {device: file(each, f"units: {device}") for device, each in units.items()},
             "driver": kinds.driver_corrections(data.get("driver"), f"{where}: driver"),
-            "robot": robot, "robot_keys": robot_keys, "lidar_geometry": geometry, "floor": floor,
+            "lidar_errors": _lidar_errors(data, lidars, where), "robot": robot, "robot_keys": robot_keys,
+            "lidar_geometry": geometry, "floor": floor,
         }  # fmt: skip
         if floor is not None:
             millimetres, wavelength = validate.numbers_by_key(floor, f"{where}: floor", **FLOOR).values()
             given["floor"] = 1e-3 * millimetres, wavelength
-        read = {key: each for key, each in data.items() if key not in (*given, *ROBOT_KEYS)}
-        if robot is not None and robot.profile.one_lidar:
-            left, right = (data.get(f"lidar_{side}_error") for side in SIDES)
-            if right not in (None, left):
-                raise InputError(f"{where}: lidar_right_error: {robot.profile.name} has one lidar, the left one")
-            read["lidar_right_error"] = left
+        read = {key: each for key, each in data.items() if key not in (*given, *ROBOT_KEYS, *ERROR_KEYS.values())}
         return validate.record(cls, read, where, **given)
 
     def to_mapping(self) -> dict[str, Any]:
@@ -238,6 +222,21 @@ class SimulationSetup:
 
 # A robot's own keys are read apart.
 KEYS = {key for key, _ in validate.keys_of(SimulationSetup).values()} - {"robot_keys"} | set(ROBOT_KEYS)
+KEYS |= set(ERROR_KEYS.values())
+
+
+def _lidar_errors(data: Mapping[str, Any], lidars: Set[str], where: str) -> dict[str, PoseError]:
+    """Return the errors of `lidar_errors:` and of the older `ERROR_KEYS`. Raises `InputError` for both of one lidar."""
+    given = validate.mapping(data.get("lidar_errors"), lidars, f"{where}: lidar_errors")
+    errors = {f"lidar_errors: {name}": (name, error) for name, error in given.items()}
+    for name, key in ERROR_KEYS.items():
+        if key in data:
+            if name in given:
+                raise InputError(f"{where}: {key}: is given twice, here and in lidar_errors: {name}")
+            if name not in lidars:
+                raise InputError(f"{where}: {key}: the robot has no {name} lidar, only {', '.join(sorted(lidars))}")
+            errors[key] = name, data[key]
+    return {name: validate.typed(error, PoseError, f"{where}: {key}") for key, (name, error) in errors.items()}
 
 
 def true_link(lidar: str) -> str:
@@ -253,7 +252,8 @@ def simulated_description(setup: SimulationSetup) -> str:
     model = parse_urdf(robot, source=source)
     lidars = setup.nominal_links(model)
     for name, frame in lidars.items():
-        add_frame(robot, true_link(name), f"lidar_{name}_true_joint", frame, setup.errors_by_lidar[name].matrix)
+        error = setup.lidar_errors.get(name, PoseError())
+        add_frame(robot, true_link(name), f"lidar_{name}_true_joint", frame, error.matrix)
     footprint_from_base = link_transform(model, {}, profile.base_frame, profile.footprint_frame)
     floor_from_base = footprint_from_base @ from_xyz_rpy((0.0, 0.0, base.height), (base.roll, base.pitch, 0.0))
     SubElement(robot, "link", name=FLOOR_LINK)

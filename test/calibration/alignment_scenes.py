@@ -43,7 +43,7 @@ class SimulatedScene:
         drawn = [PoseError(tuple(rng.uniform(-0.003, 0.003, 3)), tuple(rng.uniform(-0.01, 0.01, 3))) for _ in range(2)]
         left_error, right_error = errors or drawn
         self.simulator = EmbeddedSimulator(
-            SimulationSetup(world, sensor, seed, lidar_left_error=left_error, lidar_right_error=right_error)
+            SimulationSetup(world, sensor, seed, lidar_errors={"left": left_error, "right": right_error})
         )
         self.truth, self.initial = (right_to_left(self.simulator, nominal) for nominal in (False, True))
         self.base_from_left = self.simulator.base_from_lidar("left", nominal=True)

@@ -64,7 +64,7 @@ class Scene:
         )
         height, tilt = rng.uniform(-0.005, 0.005), np.radians(rng.uniform(-1.5, 1.5, 2))
         setup = SimulationSetup(
-            world=self.world, sensor=self.sensor, seed=self.seed, lidar_left_error=left, lidar_right_error=right,
+            world=self.world, sensor=self.sensor, seed=self.seed, lidar_errors={"left": left, "right": right},
             base_error=BaseError(height if self.base_height is None else self.base_height, *tilt),
         )  # fmt: skip
         self.simulator = EmbeddedSimulator(setup, replace(load_sensor(self.sensor), **self.sensor_changes))

@@ -22,8 +22,11 @@ def simulated(degrees: float, axis=(1.0, 0.0, 0.0), seed: int = 1) -> EmbeddedSi
     left = tuple(np.radians(degrees) * np.asarray(axis) / np.linalg.norm(axis))
     right = tuple(np.radians((-0.3, 0.4, 0.2)))
     setup = SimulationSetup(
-        sensor="jt128_sparse", seed=seed, lidar_left_error=PoseError((0.001, -0.001, 0.001), left),
-        lidar_right_error=PoseError((-0.002, 0.001, 0.001), right),
+        sensor="jt128_sparse", seed=seed,
+        lidar_errors={
+            "left": PoseError((0.001, -0.001, 0.001), left),
+            "right": PoseError((-0.002, 0.001, 0.001), right),
+        },
     )  # fmt: skip
     return EmbeddedSimulator(setup)
 

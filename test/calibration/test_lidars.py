@@ -208,7 +208,7 @@ def test_a_file_names_the_further_lidars_beside_and_gives_all_and_what_their_err
     result.save(tmp_path / "calibration.yaml", robot_id="amr-1")
     file = CalibrationFile.load(tmp_path / "calibration.yaml")
     assert file.entries["mast_to_left_transform"].robot_id == "amr-1" and file.floor_plane is not None
-    assert list(file.with_alignment(result.alignment, "x").further_to_left) == ["mast"]
+    assert list(file.with_alignment(result.alignment, "x").to_left) == ["right", "mast"]
     again = of_file(file, result.rig.base_from_left)
     assert again.names == NAMES and again.num_frames == result.array.num_frames
     for pair in itertools.permutations(NAMES, 2):

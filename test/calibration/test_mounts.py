@@ -37,8 +37,10 @@ TWO, FOUR = POSES[:2], POSES[:4]
 REST = {"wrist_pitch_joint": 0.0, "wrist_roll_joint": 0.0, "gripper_joint": 0.0}
 SETUP = SimulationSetup(
     sensor="jt128_sparse", seed=5,
-    lidar_left_error=PoseError((0.012, -0.010, 0.012), tuple(np.radians([1.2, -1.0, 1.2]))),
-    lidar_right_error=PoseError((-0.012, 0.010, 0.010), tuple(np.radians([-1.2, 1.0, 1.0]))),
+    lidar_errors={
+        "left": PoseError((0.012, -0.010, 0.012), tuple(np.radians([1.2, -1.0, 1.2]))),
+        "right": PoseError((-0.012, 0.010, 0.010), tuple(np.radians([-1.2, 1.0, 1.0]))),
+    },
 )  # fmt: skip
 
 

@@ -234,7 +234,7 @@ def test_a_third_lidar_is_as_far_off_on_the_robot_as_the_mounts_of_two_and_the_t
         pose, covariance = each_mount(file, mounts)["mast"]
         off = log(TRUE_LEFT @ LEFT_FROM_MAST @ inverse(pose))
         nees.append(off @ np.linalg.solve(covariance, off) / 6)
-        stays = mounts.base_from_lidar["left"] @ file.further_to_left["mast"]  # by the left lidar and its transform
+        stays = mounts.base_from_lidar["left"] @ file.to_left["mast"]  # by the left lidar and its transform
         alone.append(np.linalg.norm(log(TRUE_LEFT @ LEFT_FROM_MAST @ inverse(stays))) / np.linalg.norm(off))
     assert abs(np.mean(nees) - 1.0) < 4.0 * np.sqrt(2.0 / 6 / DRAWS)
     assert np.median(alone) > 1.0

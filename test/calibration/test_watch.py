@@ -57,7 +57,7 @@ class Robot:
 
 def watched(looks: int, seed: int, further=(), **robot) -> tuple[DriftMonitor, Robot]:
     """Return a watch after so many looks at a robot that did not change."""
-    watch, robot = DriftMonitor(PERIOD, further=list(further)), Robot(seed, **robot)
+    watch, robot = DriftMonitor(PERIOD, ("left", "right", *further)), Robot(seed, **robot)
     for _ in range(looks):
         watch.add(robot.look())
     return watch, robot

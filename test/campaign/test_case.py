@@ -163,7 +163,10 @@ def test_another_robots_case_has_its_lidars_and_is_calibrated(tmp_path):
     assert (campaign.sensor, campaign.name) == ("xt32", "smoke_two_lidar_manipulator")
     numbers = campaign.numbers(3) | {"robot.links_mm": 3.0}
     tried = case.SimulatedCase(campaign, numbers, (1, 2), tmp_path)
-    assert tried.simulator.profile.lidar_frames == ("front_laser_link", "rear_laser_link")
+    assert tuple(each.frame for each in tried.simulator.profile.lidars.values()) == (
+        "front_laser_link",
+        "rear_laser_link",
+    )
     moved = set(tried.setup.joint_errors)
     assert "elbow_joint" in moved and not any("laser" in joint or "post" in joint for joint in moved)
     record = case.run_case(campaign, 3, tmp_path)
@@ -220,8 +223,12 @@ def test_every_lidar_has_errors_of_its_own(tmp_path):
     setup = case.SimulatedCase(campaign, campaign.numbers(0), (1, 2), tmp_path).setup
     units = {name: load_sensor(file).unit.values for name, file in setup.units.items()}
     assert set(units) == {"left", "right", "mast"} and len({values.tobytes() for values in units.values()}) == 3
-    poses = [setup.lidar_left_error, setup.lidar_right_error, setup.further_errors["mast"]]
-    assert len(set(poses)) == 3 and all(np.linalg.norm(pose.xyz) == pytest.approx(0.005) for pose in poses)
+    poses = setup.lidar_errors.values()
+    assert (
+        list(setup.lidar_errors) == ["left", "right", "mast"]
+        and len(set(poses)) == 3
+        and all(np.linalg.norm(pose.xyz) == pytest.approx(0.005) for pose in poses)
+    )
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 """`calibrate` on a recording of a robot with three lidars, and other commands on such a robot."""
 
 import json
-from types import SimpleNamespace
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -18,7 +18,7 @@ from stretch_sim_cal.calibration.mounts.file import stored_mounts
 from stretch_sim_cal.calibration.mounts.result import total_deviations
 from stretch_sim_cal.calibration.mounts.robot import MountedRobot, samples_of
 from stretch_sim_cal.files import read_yaml, write_yaml
-from stretch_sim_cal.geometry.transforms import SIDES, error, from_xyz_rpy, inverse, log
+from stretch_sim_cal.geometry.transforms import error, from_xyz_rpy, inverse, log
 from stretch_sim_cal.harness.processes import RunFiles
 from stretch_sim_cal.harness.scenario import load_scenario, with_changes
 from stretch_sim_cal.harness.simulated_dataset import BodyDatasetRecorder
@@ -43,7 +43,7 @@ def record(folder, simulator, first=0, described=True):
         if described:
             write_description(writer, simulator.nominal_description)
         for tick in range(SCANS):
-            for name, lidar in load_profile(ROBOT).every_lidar.items():
+            for name, lidar in load_profile(ROBOT).lidars.items():
                 scan = simulator.scan(name, first + tick)
                 writer.write_cloud(lidar.topic, lidar.frame, 100_000_000 * (tick + 1), scan)
     return folder
@@ -77,7 +77,7 @@ def test_a_recording_of_three_lidars_gives_all_of_them_and_a_page_with_each(reco
     assert "3 lidars in one estimate" in said and "mast lidar: ring: there" in said
     file, tolerances = CalibrationFile.load(calibrated), load_scenario(ROBOT).tolerances
     left = simulator.base_from_lidar("left")
-    for name, found in (("right", file.right_to_left), ("mast", file.further_to_left["mast"])):
+    for name, found in (("right", file.right_to_left), ("mast", file.to_left["mast"])):
         distance, angle = error(inverse(left) @ simulator.base_from_lidar(name), found)
         assert 1e3 * distance < 2 * tolerances["alignment"]["translation_mm"]
         assert np.degrees(angle) < 2 * tolerances["alignment"]["rotation_deg"]
@@ -96,7 +96,7 @@ def test_a_recording_of_three_lidars_gives_all_of_them_and_a_page_with_each(reco
 
 def test_the_topic_of_a_third_lidar_with_the_clouds_of_another_is_an_error(recorded, tmp_path):
     simulator, _ = recorded
-    lidars = load_profile(ROBOT).every_lidar
+    lidars = load_profile(ROBOT).lidars
     with RecordingWriter(tmp_path / "bag") as writer:
         write_description(writer, simulator.nominal_description)
         for name, lidar in lidars.items():
@@ -123,7 +123,7 @@ def test_a_third_lidar_of_another_kind_is_simulated_recorded_and_calibrated_as_t
     simulator = EmbeddedSimulator(SimulationSetup.from_mapping({"robot": str(robot)}))
     assert [simulator.lidar(name).sensor.name for name in ("left", "right", "mast")] == kinds
     pose = inverse(simulator.base_from_lidar("left")) @ simulator.base_from_lidar("mast")
-    distance, angle = error(pose, CalibrationFile.load(out).further_to_left["mast"])
+    distance, angle = error(pose, CalibrationFile.load(out).to_left["mast"])
     assert distance < 0.004 and np.degrees(angle) < 0.15
     # A profile that names another kind, or none that is theirs: the points decide.
     wrong.write_text(text.replace("sensor: os0_32_sparse\n", "sensor: jt128\n"))
@@ -131,7 +131,7 @@ def test_a_third_lidar_of_another_kind_is_simulated_recorded_and_calibrated_as_t
     _, said = told(*alignment, "--out", recognised, code=0)
     assert "left lidar: recognised as os0_32_sparse, the only matching file in config/, not for jt128" in said
     assert "mast lidar: recognised as xt32_sparse" in said
-    again, mast = (CalibrationFile.load(file).further_to_left["mast"] for file in (recognised, out))
+    again, mast = (CalibrationFile.load(file).to_left["mast"] for file in (recognised, out))
     np.testing.assert_allclose(again, mast, atol=1e-9)
     code, said = told(*alignment, "--out", out, "--sensor", "jt128")
     assert code == 2 and "from the elevations of sensor 'jt128'; give the sensor that recorded them" in said
@@ -189,7 +189,7 @@ def verified(recorded, file) -> dict:
 def mast_moved(calibrated, file, y: float):
     """Write the calibration with the mast's lidar moved along y (m) into a file and return that."""
     data = read_yaml(calibrated)
-    moved = CalibrationFile.load(calibrated).further_to_left["mast"] @ from_xyz_rpy((0.0, y, 0.0), (0.0, 0.0, 0.0))
+    moved = CalibrationFile.load(calibrated).to_left["mast"] @ from_xyz_rpy((0.0, y, 0.0), (0.0, 0.0, 0.0))
     data["mast_to_left_transform"]["data"] = moved.tolist()
     write_yaml(file, data)
     return file
@@ -201,7 +201,7 @@ def test_a_recording_of_three_lidars_is_opened_and_calibrated_in_python(recorded
     assert {name: len(own) for name, own in opened.clouds.items()} == dict.fromkeys(("left", "right", "mast"), SCANS)
     rig = cal.Rig.from_urdf(opened.description, sensor="os0_32_sparse", robot=ROBOT)
     found, file = cal.calibrate(rig, opened), CalibrationFile.load(calibrated)
-    np.testing.assert_allclose(found.transform("left", "mast"), file.further_to_left["mast"], atol=1e-9)
+    np.testing.assert_allclose(found.transform("left", "mast"), file.to_left["mast"], atol=1e-9)
     np.testing.assert_allclose(found.left_from_right, file.right_to_left, atol=1e-9)
 
 
@@ -274,13 +274,8 @@ def test_arm_poses_give_the_mounts_of_three_lidars_by_what_each_sees_of_the_robo
     code, said = told("check", out, "--robot", profile, "--json")
     assert code == 0 and json.loads(said)["mounts"]["mast"]["standard_deviation"]["mm"] < 5.0, said
     dataset, robot = read_dataset(folder), MountedRobot(load_model(folder / "description.urdf"), load_profile(profile))
-    older = [
-        SimpleNamespace(
-            name=each.name, joints=each.joints, cloud=lambda name, own=each: own.cloud(name) if name in SIDES else None
-        )
-        for each in dataset.samples
-    ]  # collected before the third lidar's clouds were
-    (sample, *_), (first, *_) = samples_of(SimpleNamespace(samples=older), robot, ()), samples_of(dataset, robot, ())
+    older = replace(dataset, lidars=("left", "right"))  # collected before the third lidar's clouds were
+    (sample, *_), (first, *_) = samples_of(older, robot, ()), samples_of(dataset, robot, ())
     assert list(sample.clouds) == ["left", "right"] and list(first.clouds) == ["left", "right", "mast"]
 
 

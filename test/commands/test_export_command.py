@@ -146,7 +146,7 @@ def test_another_robots_frames_and_joints_are_those_of_its_profile(tmp_path, cac
     # Its lidars stand on posts of their own: each joint is written in its own parent.
     export(file, "--as", "urdf", "--robot", "two_lidar_manipulator", "--out", tmp_path / "robot.urdf")
     written = load_model(str(tmp_path / "robot.urdf"))
-    frames = load_profile("two_lidar_manipulator").lidar_frames
+    frames = tuple(each.frame for each in load_profile("two_lidar_manipulator").lidars.values())
     joints = [written.parent_joint(frame) for frame in frames]
     assert joints[0].parent != joints[1].parent
     placed = link_transform(written, {}, frames[1], frames[0])

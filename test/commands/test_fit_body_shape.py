@@ -34,7 +34,7 @@ def record(directory, **setup):
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory):
     directory = tmp_path_factory.mktemp("body") / "data"
-    return directory, record(directory, lidar_left_error=MOUNT)
+    return directory, record(directory, lidar_errors={"left": MOUNT})
 
 
 @pytest.fixture
@@ -120,7 +120,7 @@ def test_a_payload_that_the_description_does_not_know_is_told_and_enclosed(tmp_p
 def with_boxes(dataset, boxes, samples):
     """Record again with things beside the robot, and put the samples (indices) of that in place of the dataset's."""
     other = dataset.parent / "other"
-    record(other, lidar_left_error=MOUNT, payload=boxes)
+    record(other, lidar_errors={"left": MOUNT}, payload=boxes)
     theirs = read_yaml(other / "metadata.yaml")["samples"]
     for index in samples:
         shutil.copy(other / theirs[index]["file"], dataset)

@@ -28,8 +28,10 @@ STILL, MOVING = 10, 3  # scans in a pose, and on the way to the next
 RATE = 5  # joint states in the time of a scan
 SETUP = SimulationSetup(
     world="furnished_room", sensor="jt128_sparse", seed=5,
-    lidar_left_error=PoseError((0.006, -0.005, 0.006), tuple(np.radians([0.6, -0.5, 0.6]))),
-    lidar_right_error=PoseError((-0.006, 0.005, 0.005), tuple(np.radians([-0.6, 0.5, 0.5]))),
+    lidar_errors={
+        "left": PoseError((0.006, -0.005, 0.006), tuple(np.radians([0.6, -0.5, 0.6]))),
+        "right": PoseError((-0.006, 0.005, 0.005), tuple(np.radians([-0.6, 0.5, 0.5]))),
+    },
 )  # fmt: skip
 
 

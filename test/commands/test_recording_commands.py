@@ -40,8 +40,10 @@ def record(folder, world="furnished_room", storage="mcap", frames=FRAMES, offset
     """Record a few scans of a simulated robot, as `ros2 bag record` would; return the simulator."""
     simulator = EmbeddedSimulator(SimulationSetup(
         world=world, sensor="jt128_sparse", seed=5,
-        lidar_left_error=PoseError((0.002, -0.001, 0.003), tuple(np.radians([0.4, -0.3, 0.5]))),
-        lidar_right_error=PoseError((-0.003, 0.002, 0.001), tuple(np.radians([-0.5, 0.6, -0.2]))),
+        lidar_errors={
+            "left": PoseError((0.002, -0.001, 0.003), tuple(np.radians([0.4, -0.3, 0.5]))),
+            "right": PoseError((-0.003, 0.002, 0.001), tuple(np.radians([-0.5, 0.6, -0.2]))),
+        },
         base_error=BaseError(0.003, *np.radians([0.4, -0.3])),
     ))  # fmt: skip
     if place is not None:

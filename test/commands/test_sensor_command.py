@@ -30,7 +30,7 @@ def record(simulator, folder, turn=0.0, scans=SCANS, first=0, without=()):
 
 def simulated(**setup) -> EmbeddedSimulator:
     error = PoseError((0.002, -0.001, 0.003), tuple(np.radians([0.4, -0.3, 0.5])))
-    return EmbeddedSimulator(SimulationSetup("furnished_room", SENSOR, lidar_left_error=error, **setup))
+    return EmbeddedSimulator(SimulationSetup("furnished_room", SENSOR, lidar_errors={"left": error}, **setup))
 
 
 @pytest.fixture(scope="module")

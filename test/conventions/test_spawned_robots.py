@@ -27,7 +27,7 @@ from stretch_sim_cal.harness.scenario import load_scenario
 from stretch_sim_cal.harness.simulated_dataset import BodyDatasetRecorder
 from stretch_sim_cal.robot.description import parse_urdf
 from stretch_sim_cal.robot.stretch import DEFAULT_TOOL, available_tools, nominal_description
-from stretch_sim_cal.sensor.points import coordinates, return_columns
+from stretch_sim_cal.sensor.points import coordinates, return_columns, returns_of
 from stretch_sim_cal.sensor.sensor import load_sensor
 from stretch_sim_cal.simulation.embedded import EmbeddedSimulator
 from stretch_sim_cal.simulation.gazebo.description import gazebo_description
@@ -37,8 +37,10 @@ pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("cache")]
 SHARE = files.share_directory()
 STRETCH = {
     "robot": "stretch4", "world": "furnished_room", "sensor": "jt128_sparse", "seed": 1,
-    "lidar_left_error": {"xyz": [0.002, -0.001, 0.003], "rpy_deg": [0.4, -0.3, 0.5]},
-    "lidar_right_error": {"xyz": [-0.003, 0.002, 0.001], "rpy_deg": [-0.5, 0.6, -0.2]},
+    "lidar_errors": {
+        "left": {"xyz": [0.002, -0.001, 0.003], "rpy_deg": [0.4, -0.3, 0.5]},
+        "right": {"xyz": [-0.003, 0.002, 0.001], "rpy_deg": [-0.5, 0.6, -0.2]},
+    },
     "base_error": {"height": 0.003, "roll_deg": 0.4, "pitch_deg": -0.3},
 }  # fmt: skip
 
@@ -100,10 +102,10 @@ def within(off: np.ndarray, covariance: np.ndarray) -> bool:
 def test_one_lidar_gives_the_floor_and_its_extrinsics_within_their_covariances(tmp_path):
     path = profile_file(tmp_path, "two_lidar_manipulator", lambda profile: profile["lidars"].pop("right"))
     given = load_scenario("two_lidar_manipulator").simulation.to_mapping()
-    del given["lidar_right_error"]
+    del given["lidar_errors"]["right"]
     sim, result = calibrated(given | {"robot": str(path), "sensor": "os0_32_sparse"}, 4)
     simulator, profile = sim.simulator, sim.simulator.profile
-    assert list(sim.clouds) == ["left"] and len(simulator.scan("right", 0)) == 0
+    assert list(sim.clouds) == list(simulator.sensors) == ["left"]
     assert not any("one lidar" in str(finding) or "right" in str(finding) for finding in result.findings)
     off = floor_between(result.floor.plane, sim.truth.floor)
     assert within(off, result.floor.covariance) and abs(off[0]) < 1e-3
@@ -114,7 +116,8 @@ def test_one_lidar_gives_the_floor_and_its_extrinsics_within_their_covariances(t
     for pan, lift in ((-1.5, -1.2), (0.0, -0.6), (1.5, -1.2)):
         pose = profile.stowed | {"shoulder_pan_joint": pan, "shoulder_lift_joint": lift, "elbow_joint": 1.6}
         simulator.joints.place(pose)
-        clouds = {"left": return_columns(np.concatenate([left for left, _ in simulator.recorded_pairs(3)]))}
+        scans = [returns_of(simulator.scan("left", tick)) for tick in range(3)]
+        clouds = {"left": return_columns(np.concatenate(scans))}
         positions = profile.joint_positions(robot.model, pose)
         samples.append(robot.sample(f"pan {pan}", positions, clouds, tuple(profile.offset_joints)))
     mounts = calibrate_mounts(robot.surfaces, samples, robot.nominal, None, settings)

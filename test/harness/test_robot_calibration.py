@@ -100,7 +100,7 @@ def test_killed_after_a_stage_and_continued_it_ends_with_the_robot_calibrated(gr
     for side in SIDES:
         distance, angle = error(truth.base_from_lidar[side], stored_mounts(file).base_from_lidar[side])
         assert distance < 0.004 and np.degrees(angle) < 0.3, side
-    distance, angle = error(truth.right_to_left, file.right_to_left)
+    distance, angle = error(truth.to_left["right"], file.right_to_left)
     assert distance < 0.003 and np.degrees(angle) < 0.05
     assert load_body_shape_model(graph.calibration_file.with_name("body_shape_model.yaml")).shapes
     assert not (graph.calibration_file.parent / "calibrate_robot").exists()
@@ -234,7 +234,7 @@ def test_a_corridor_is_enough_if_the_robot_is_turned_in_it_even_after_a_kill(tmp
         calibrate(graph, *TOGETHER, code=0)
     assert "no starts over" in asked[1] and "Accept the new calibration?" in asked[2]
     file = CalibrationFile.load(graph.calibration_file)
-    distance, angle = error(load_truth(graph.folder / "truth.json").right_to_left, file.right_to_left)
+    distance, angle = error(load_truth(graph.folder / "truth.json").to_left["right"], file.right_to_left)
     deviations = np.sqrt(np.diag(file.entries["right_to_left_transform"].covariance))
     assert distance < 5 * np.linalg.norm(deviations[:3]) < 0.005
     assert angle < 5 * np.linalg.norm(deviations[3:]) < np.radians(0.1)
@@ -301,5 +301,5 @@ def test_the_lidars_of_a_robot_with_three_are_aligned_in_one_command_and_all_on_
     assert {row[0] for row in said["table"]} >= {"lidar to lidar", "left to mast lidar"}
     assert "> mast lidar</label>" in Path(said["page"]).read_text()
     truth, file = load_truth(graph.folder / "truth.json"), CalibrationFile.load(graph.calibration_file)
-    distance, angle = error(truth.to_left("mast"), file.further_to_left["mast"])
+    distance, angle = error(truth.to_left["mast"], file.to_left["mast"])
     assert distance < 0.002 and np.degrees(angle) < 0.05

@@ -365,5 +365,5 @@ def test_a_refused_runs_page_shows_the_clouds_as_described_and_in_truth(run):
     assert ">true<" in page and "0.00" in page and page.count("data:image/png;base64,") == 1
     described = page.split("as described</td><td class=''>")[1].split("<")[0]
     truth = load_truth(run.truth)
-    off = error(truth.right_to_left, truth.nominal_right_to_left)[0]
+    off = error(truth.to_left["right"], truth.nominal_to_left["right"])[0]
     assert float(described) == pytest.approx(1e3 * off, abs=0.01)

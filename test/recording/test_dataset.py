@@ -45,11 +45,11 @@ def test_what_was_written_is_read_back(directory):
 def test_which_of_three_lidars_saw_a_point_is_read_back(tmp_path):
     directory = tmp_path / "three"
     parts = dict(zip(("left", "right", "mast"), np.split(POINTS, [20, 35]), strict=True))
-    writer = DatasetWriter(directory, further=("mast",))
+    writer = DatasetWriter(directory, lidars=("left", "right", "mast"))
     writer.write_sample(pose(), pose(), POINTS, parts)
     dataset = read_dataset(directory)
     np.testing.assert_array_equal(dataset.samples[0].lidars, np.repeat([0, 1, 2], [20, 15, 15]))
-    assert dataset.further_lidars == ("mast",)
+    assert dataset.lidars == ("left", "right", "mast")
     with np.load(directory / "sample_0000.npz") as arrays:
         np.testing.assert_array_equal(arrays["lidar_mast"], parts["mast"])
     with pytest.raises(InputError, match="recorded with other lidars"):

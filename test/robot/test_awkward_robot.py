@@ -133,8 +133,8 @@ def test_init_finds_three_lidars(words, lidars, tmp_path, capsys):
     out = tmp_path / "three.yaml"
     assert main(["robot", "init", str(description), "--sensor", "os0_32_sparse", "--out", str(out), *words]) == 0
     profile = load_profile(out)
-    assert {name: lidar.frame for name, lidar in profile.every_lidar.items()} == lidars
-    assert "stowed, the lidar_3 lidar sees" in capsys.readouterr().out or "mast" in profile.further
+    assert {name: lidar.frame for name, lidar in profile.lidars.items()} == lidars
+    assert "stowed, the lidar_3 lidar sees" in capsys.readouterr().out or "mast" in profile.lidars
 
 
 def test_init_reports_wheels_endless_joints_planar_lasers_and_the_floor(guessed):
@@ -206,7 +206,7 @@ def test_a_robot_that_init_described_is_calibrated_in_simulation(guessed, tmp_pa
     scenario = tmp_path / "scenario.yaml"
     scenario.write_text(f"""
 name: awkward
-simulation: {{robot: {profile.source}, world: furnished_room, lidar_right_error: {{xyz: [-0.003, 0.002, 0.001]}}}}
+simulation: {{robot: {profile.source}, world: furnished_room, lidar_errors: {{right: {{xyz: [-0.003, 0.002, 0.001]}}}}}}
 stages:
   alignment: {{num_samples: 4}}
   floor: {{num_samples: 3}}

@@ -259,7 +259,7 @@ def test_the_head_is_its_visual_shape_without_the_lidars_housings(stretch):
     kept = {triangle.tobytes() for triangle in shell.triangles}
     gone = np.array([triangle for triangle in visual.triangles if triangle.tobytes() not in kept])
     elsewhere = np.ones(len(gone), dtype=bool)
-    for frame in stretch_profile().lidar_frames:
+    for frame in (each.frame for each in stretch_profile().lidars.values()):
         in_lidar = apply(inverse(link_transform(stretch, {}, frame, "head_link")), gone.reshape(-1, 3)).reshape(
             -1, 3, 3
         )

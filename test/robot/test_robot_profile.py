@@ -20,7 +20,6 @@ from stretch_sim_cal.robot.kinematics import link_transform
 from stretch_sim_cal.robot.profile import load_profile, profile_from_mapping, stretch_profile
 from stretch_sim_cal.robot.surfaces import outline_surfaces, robot_surfaces
 from stretch_sim_cal.ros.node_commands import NODE_COMMANDS
-from stretch_sim_cal.simulation.setup import PoseError
 
 pytestmark = pytest.mark.usefixtures("cache")
 
@@ -43,7 +42,7 @@ def test_nodes_and_commands_know_the_names_of_the_stretchs_profile():
 def test_every_profile_fits_its_description(name):
     robot = spawned_robot(named_robot(name))
     assert robot.notes[0].startswith("convention: ")
-    assert len(robot.profile.lidar_links(robot.model)) == 2
+    assert len(robot.profile.lidar_links(robot.model)) == len(robot.profile.lidars)
 
 
 def test_a_housing_that_is_a_link_is_seen_by_no_ray_and_belongs_to_the_body():
@@ -186,7 +185,10 @@ def test_init_says_what_it_cannot_guess_and_overwrites_nothing(tmp_path, capsys)
     told = capsys.readouterr().out
     assert "open: lidars: topic" in told and "joints: none moves a large part" in told
     profile = load_profile(out)
-    assert profile.lidar_frames == ("lidar_left_link", "lidar_right_link") and not profile.planned
+    assert (
+        tuple(each.frame for each in profile.lidars.values()) == ("lidar_left_link", "lidar_right_link")
+        and not profile.planned
+    )
     assert out.read_text().startswith(f"{MODELINE}{(PROFILES.parent / 'schema' / 'profile.json').as_uri()}\n")
     assert main(["robot", "init", source, "--out", str(out)]) == 2
     assert "exists already" in capsys.readouterr().err
@@ -198,7 +200,10 @@ def test_init_asks_for_the_lidars_if_they_are_not_two(tmp_path, capsys):
     assert main(arguments) == 2
     assert "0 links could be lidars" in capsys.readouterr().err
     assert main([*arguments, "--left", "eye_left_link", "--right", "eye_right_link"]) == 0
-    assert load_profile(tmp_path / "robot.yaml").lidar_frames == ("eye_left_link", "eye_right_link")
+    assert tuple(each.frame for each in load_profile(tmp_path / "robot.yaml").lidars.values()) == (
+        "eye_left_link",
+        "eye_right_link",
+    )
 
 
 def test_init_makes_a_profile_of_one_lidar_of_a_description_that_has_no_other(tmp_path, capsys):
@@ -208,6 +213,7 @@ def test_init_makes_a_profile_of_one_lidar_of_a_description_that_has_no_other(tm
     told = capsys.readouterr().out
     assert "lidars: one, lidar_left_link" in told and "open: lidars: one was found" in told
     profile = load_profile(tmp_path / "robot.yaml")
-    assert profile.one_lidar and profile.sides == ("left",)
+    assert profile.one_lidar and list(profile.lidars) == ["left"]
     scenario = with_changes(load_scenario("empty_hall"), 3, (5.0, 1.0), None, str(tmp_path / "robot.yaml"))
-    assert scenario.simulation.lidar_right_error == scenario.simulation.lidar_left_error != PoseError()
+    assert list(scenario.simulation.lidar_errors) == ["left"]
+    assert np.linalg.norm(scenario.simulation.lidar_errors["left"].xyz) == pytest.approx(0.005)

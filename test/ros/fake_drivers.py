@@ -189,5 +189,5 @@ def calibrated_frames(truth) -> dict:
     """Return the transforms that ros_broadcast_calibration publishes of a perfect calibration of a simulated robot."""
     return {
         ("base_link", "floor_plane"): inverse(footprint_from_base(truth.floor)),
-        ("lidar_left_link", "lidar_right_calibrated"): truth.right_to_left,
+        ("lidar_left_link", "lidar_right_calibrated"): truth.to_left["right"],
     }

@@ -160,7 +160,8 @@ def test_files_on_the_command_line_are_those_of_the_working_directory(tmp_path, 
 def test_options_take_the_place_of_what_the_scenario_says_units_and_driver_one_by_one(tmp_path):
     scenario = tmp_path / "scenario.yaml"
     scenario.write_text(
-        "simulation: {world: tables, seed: 4, base_error: {height: 0.01}, units: {left: left.yaml, right: right.yaml}, "
+        "simulation: {world: tables, seed: 4, base_error: {height: 0.01}, lidar_left_error: {xyz: [0.5, 0, 0]}, "
+        "lidar_errors: {right: {xyz: [0, 0, 0.02]}}, units: {left: left.yaml, right: right.yaml}, "
         "driver: {firing_time_correction: true}}"
     )
     setup = setup_of(
@@ -168,7 +169,10 @@ def test_options_take_the_place_of_what_the_scenario_says_units_and_driver_one_b
         "--unit-seed", "3", "--distance-correction", "true",
     )  # fmt: skip
     assert (setup.world, setup.seed, setup.base_error.height) == ("tables", 9, 0.01)
-    assert setup.lidar_left_error.xyz == (0.01, 0.0, 0.0)
+    assert {name: error.xyz for name, error in setup.lidar_errors.items()} == {
+        "left": (0.01, 0, 0),
+        "right": (0, 0, 0.02),
+    }
     assert setup.units == {"left": os.path.abspath("mine.yaml"), "right": "right.yaml"} and setup.unit_seed == 3
     assert setup.driver == {"firing_time_correction": True, "distance_correction": True}
 

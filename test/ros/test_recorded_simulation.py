@@ -35,7 +35,7 @@ def test_it_is_calibrated_and_verified(bag, tmp_path):
     out = str(tmp_path / "cal.yaml")
     assert main(["calibrate", str(bag), "--out", out, "--sensor", "jt128_sparse", "--num-samples", "10"]) == 0
     translation, rotation = error(
-        load_truth(f"{bag}.truth.json").right_to_left, CalibrationFile.load(out).right_to_left
+        load_truth(f"{bag}.truth.json").to_left["right"], CalibrationFile.load(out).right_to_left
     )
     assert translation < 2e-3 and np.degrees(rotation) < 0.04
     assert main(["verify", str(bag), "--calibration", out, "--num-samples", "10", "--sensor", "jt128_sparse"]) == 0

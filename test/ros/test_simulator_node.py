@@ -69,7 +69,7 @@ def static_tree(client):
 def test_what_never_changes_is_heard_by_late_comers(client):
     description = client.take(String, "/robot_description", latched=True)[0].data
     static, described = static_tree(client), tree_of_description(description)
-    for lidar in stretch_profile().lidar_frames:
+    for lidar in (each.frame for each in stretch_profile().lidars.values()):
         assert error(described.lookup("base_link", lidar), static.lookup("base_link", lidar))[0] < 1e-9
     assert static.parent("base_link") == "base_footprint"
 

@@ -13,7 +13,7 @@ STAND_IN = Path(__file__).parent / "gazebo_stand_in"
 SETUP = SimulationSetup(
     world="furnished_room",
     sensor=STAND_IN / "few_rays.yaml",
-    lidar_left_error=PoseError((0.002, -0.001, 0.003), (0.007, -0.005, 0.009)),
+    lidar_errors={"left": PoseError((0.002, -0.001, 0.003), (0.007, -0.005, 0.009))},
     base_error=BaseError(0.003, 0.007, -0.005),
 )
 NOISE = 0.001  # m; of few_rays.yaml

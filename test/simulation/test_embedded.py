@@ -33,7 +33,8 @@ def test_degrees_become_radians_and_absent_keys_defaults():
         "payload": [{"link": "base_link", "size": [0.1, 0.2, 0.3], "rpy_deg": [0, 0, 45]}],
     })  # fmt: skip
     assert setup == SimulationSetup(
-        "tables", lidar_left_error=PoseError((0.001, 0, 0), (np.pi / 2, 0, 0)), base_error=BaseError(0.003, np.pi / 10),
+        "tables", lidar_errors={"left": PoseError((0.001, 0, 0), (np.pi / 2, 0, 0))},
+        base_error=BaseError(0.003, np.pi / 10),
         payload=(PayloadBox("base_link", (0.1, 0.2, 0.3), (0, 0, 0), (0, 0, np.pi / 4)),),
     )  # fmt: skip
     assert setup.sensor == DEFAULT_SENSOR and setup.real_time_factor == 0
@@ -42,13 +43,16 @@ def test_degrees_become_radians_and_absent_keys_defaults():
 
 def test_a_setup_survives_being_written_down():
     setup = SimulationSetup(
-        world="tables", seed=9, lidar_right_error=PoseError((0.1, 0.2, 0.3), (0.01, 0.02, 0.03)),
+        world="tables", seed=9, lidar_errors={"right": PoseError((0.1, 0.2, 0.3), (0.01, 0.02, 0.03))},
         payload=(PayloadBox("head_link", (0.1, 0.1, 0.1)),), joint_errors={"lift_joint": OFF},
         odometry=OdometrySpread(scale=0.02, slip=0.008), floor=(0.002, 2.0), unit_seed=4, units={"left": "unit.yaml"},
         driver={"distance_correction": False}, lidar_geometry="visual",
     )  # fmt: skip
     again = SimulationSetup.from_mapping(setup.to_mapping())
-    for once, twice in ((setup.lidar_right_error, again.lidar_right_error), (OFF, again.joint_errors["lift_joint"])):
+    for once, twice in (
+        (setup.lidar_errors["right"], again.lidar_errors["right"]),
+        (OFF, again.joint_errors["lift_joint"]),
+    ):
         np.testing.assert_allclose(once.matrix, twice.matrix, atol=1e-15)
     for key in ("world", "seed", "payload", "odometry", "floor", "unit_seed", "units", "driver", "lidar_geometry"):
         assert getattr(again, key) == getattr(setup, key)
@@ -89,6 +93,9 @@ def test_a_scenario_s_files_are_searched_beside_it_then_by_name_then_in_the_work
         ({"lidar_left_error": {"xyz": [1, 2, "x"]}}, "lidar_left_error: xyz[2]"),
         ({"lidar_right_error": {"rpy": [0, 0, 0]}}, "'rpy'"),
         ({"lidar_right_error": [0, 0, 0]}, "lidar_right_error"),
+        ({"lidar_errors": {"right": {"xyz": [1, 2]}}}, "lidar_errors: right: xyz"),
+        ({"lidar_errors": {"mast": {}}}, "lidar_errors: unknown key 'mast'"),
+        ({"lidar_errors": {"left": {}}, "lidar_left_error": {}}, "lidar_left_error: is given twice"),
         ({"base_error": {"height": "low"}}, "base_error: height"),
         ({"base_error": {"roll_deg": 90}}, "base_error: roll_deg"),
         ({"payload": {"link": "base_link"}}, "payload"),
@@ -149,7 +156,7 @@ LEFT_ERROR = PoseError((0.002, -0.001, 0.003), tuple(np.radians([0.4, -0.3, 0.5]
 RIGHT_ERROR = PoseError((-0.003, 0.002, 0.001), tuple(np.radians([-0.5, 0.6, -0.2])))
 BASE_ERROR = BaseError(0.003, *np.radians([0.4, -0.3]))
 SETUP = SimulationSetup(
-    sensor="jt128_sparse", lidar_left_error=LEFT_ERROR, lidar_right_error=RIGHT_ERROR, base_error=BASE_ERROR
+    sensor="jt128_sparse", lidar_errors={"left": LEFT_ERROR, "right": RIGHT_ERROR}, base_error=BASE_ERROR
 )
 
 
@@ -196,7 +203,7 @@ def test_scans_repeat_whatever_was_scanned_and_moved_before():
 
 def test_a_lidar_sees_out_of_its_mount_wherever_that_is_and_never_its_own_housing(shared):
     shifted = PoseError.drawn(np.random.default_rng(0), 0.02, np.radians(2.0))
-    setup = SimulationSetup(sensor="jt128_sparse", lidar_left_error=shifted, lidar_right_error=shifted)
+    setup = SimulationSetup(sensor="jt128_sparse", lidar_errors={"left": shifted, "right": shifted})
     for simulator, lidar in itertools.product((shared, EmbeddedSimulator(setup)), SIDES):
         scan, labels, names = simulator.labelled_scan(lidar, 0)
         assert len(scan) > 0.85 * simulator.sensor.num_rays

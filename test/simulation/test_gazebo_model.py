@@ -24,7 +24,7 @@ from stretch_sim_cal.simulation.worlds import load_world
 WORLDS = sorted(path.stem for path in (files.share_directory() / "worlds").glob("*.sdf"))
 SETUP = SimulationSetup(
     sensor="jt128_sparse",
-    lidar_left_error=PoseError((0.002, -0.001, 0.003), (0.01, -0.02, 0.03)),
+    lidar_errors={"left": PoseError((0.002, -0.001, 0.003), (0.01, -0.02, 0.03))},
     base_error=BaseError(0.003, 0.01, -0.01),
 )
 

@@ -151,14 +151,14 @@ def every_mount(file: CalibrationFile, mounts: StoredMounts) -> tuple[dict[str, 
     covariance are excluded.
     """
     poses, count = dict(mounts.base_from_lidar), 6 * len(mounts.base_from_lidar)
-    further = {name: pose for name, pose in file.further_to_left.items() if name not in poses}
-    if file.right_to_left is None or "right" not in poses or not further:
+    others = {name: pose for name, pose in file.to_left.items() if name not in poses}
+    if not {"right"} <= file.to_left.keys() & poses.keys() or not others:
         return poses, mounts.covariance
     left, first, second = poses["left"], *(6 * list(poses).index(side) + np.arange(6) for side in SIDES)
     moved, to_base = log(inverse(left) @ poses["right"] @ inverse(file.right_to_left)), adjoint(left)
     of_right = file.entries[files.RIGHT_TO_LEFT].covariance
     by_mounts, independent = [np.eye(count)], [np.zeros((count, count))]
-    for name, transform in further.items():
+    for name, transform in others.items():
         covariance = file.entries[f"{name}{files.TO_LEFT}"].covariance
         with_right = file.covariance_with_right(name)
         if covariance is None or of_right is None or with_right is None:

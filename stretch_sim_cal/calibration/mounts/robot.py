@@ -2,7 +2,7 @@
 check in an alignment run, and the arm pose that would gain most."""
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,7 +19,7 @@ from stretch_sim_cal.calibration.results import LidarPoses
 from stretch_sim_cal.calibration.values_file import JointOrigin
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.planes import footprint_from_base
-from stretch_sim_cal.geometry.transforms import SIDES, inverse, log
+from stretch_sim_cal.geometry.transforms import inverse, log
 from stretch_sim_cal.robot.collision import SelfCollision
 from stretch_sim_cal.robot.description import load_model, parse_urdf
 from stretch_sim_cal.robot.kinematics import link_transform, link_transforms
@@ -142,12 +142,11 @@ class MountedRobot:
 
 
 def samples_of(dataset: Any, robot: MountedRobot, offsets: Sequence[str]) -> list[MountSample]:
-    """Return the samples of a `recording.dataset.Dataset`, of lidars beyond two only those with clouds in it. Raises
-    `InputError` if a sample lacks raw clouds or joint values."""
+    """Return the samples of a `recording.dataset.Dataset`, of the lidars that saw it. Raises `InputError` if a sample
+    lacks raw clouds or joint values."""
     samples: list[MountSample] = []
-    further = {name for name in robot.profile.further if any(each.cloud(name) is not None for each in dataset.samples)}
     for sample in dataset.samples:
-        clouds = {name: sample.cloud(name) for name in robot.nominal if name in (*SIDES, *further)}
+        clouds = {name: sample.cloud(name) for name in robot.nominal if name in dataset.lidars}
         if any(cloud is None for cloud in clouds.values()) or not sample.joints:
             remedy = "collect it with ros_calibrate_lidar_mounts or ros_collect_body_shape_data"
             raise InputError(f"{sample.name}: has no raw clouds of {', '.join(clouds)} with joint values; {remedy}")
@@ -261,8 +260,9 @@ def calibrated_joints(
     profile = profile or stretch_profile()
     mounts, by_mounts, joints = stored_mounts(calibration), {}, []
     footprint, base = calibration.footprint_from_base, base_origin(model, profile)
-    if mounts is not None or (calibration.right_to_left is not None and "right" in profile.every_lidar):
-        lidars = described_lidars(model, profile, calibration.further_to_left)
+    known = {"left", *calibration.to_left, *({} if mounts is None else mounts.base_from_lidar)} & profile.lidars.keys()
+    if mounts is not None or len(known) > 1:
+        lidars = described_lidars(model, profile, known)
         first, left = lidars["left"].parent, lidars["left"].parent_from_child
         if mounts is not None:
             base_from_first = link_transform(model, {}, first, profile.base_frame)
@@ -295,10 +295,9 @@ def base_origin(model: RobotModel, profile: RobotProfile) -> JointOrigin | None:
     return None
 
 
-def described_lidars(model: RobotModel, profile: RobotProfile, further: Iterable[str] = ()) -> dict[str, JointOrigin]:
-    """Return the described joints of the left and the right lidar, and of `further` ones by name. Raises `InputError`
-    if one is missing, or not fixed."""
-    links = {name: link for name, link in lidar_links(model, profile).items() if name in (*SIDES, *further)}
+def described_lidars(model: RobotModel, profile: RobotProfile, lidars: Collection[str]) -> dict[str, JointOrigin]:
+    """Return the described joints of the `lidars` by name. Raises `InputError` if one is missing, or not fixed."""
+    links = {name: link for name, link in lidar_links(model, profile).items() if name in lidars}
     joints = {name: model.parent_joint(link) for name, link in links.items()}
     for name, joint in joints.items():
         if joint is None or joint.variables:
@@ -311,8 +310,8 @@ def described_lidars(model: RobotModel, profile: RobotProfile, further: Iterable
 
 def lidar_links(model: RobotModel, profile: RobotProfile) -> dict[str, str]:
     """Return the links of all lidars by name. Raises `InputError` for one that the description lacks."""
-    links = {name: lidar.link_in(model) for name, lidar in profile.every_lidar.items()}
-    if missing := " and no ".join(profile.every_lidar[name].frame for name, link in links.items() if link is None):
+    links = {name: lidar.link_in(model) for name, lidar in profile.lidars.items()}
+    if missing := " and no ".join(profile.lidars[name].frame for name, link in links.items() if link is None):
         raise InputError(f"robot '{model.name}': has no {missing}; a {profile.name}'s description is needed")
     return links
 

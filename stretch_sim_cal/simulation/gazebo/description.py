@@ -102,7 +102,7 @@ def gazebo_description(
     none = repr(NO_LIMIT)
     for limit in robot.iterfind("joint/limit"):
         limit.attrib.update(lower=repr(-NO_LIMIT), upper=none, velocity=none, effort=none)
-    for name, described in profile.every_lidar.items():
+    for name, described in profile.lidars.items():
         extension = ElementTree.SubElement(robot, "gazebo", reference=true_link(name))
         extension.append(_lidar_sensor(name, described.frame, sensors[name], lidar))
     for link in robot.iterfind("link"):

@@ -88,7 +88,7 @@ class GazeboSimulator:
                 grid_for(sensor := described.sensors[device], self.lidar), self.lidar,
                 described.lidar(device).rays(0).directions.astype(float), description.ray_height(sensor),
             )
-            for device in setup.profile.every_lidar
+            for device in setup.profile.lidars
         }  # fmt: skip
         self._world: RunningWorld | None = None
         try:
