@@ -15,8 +15,15 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile
-from stretch_sim_cal.calibration.normal_equations import NormalEquations, columns_of, kept_shares, noise_shares
-from stretch_sim_cal.calibration.problem import FLOOR, State, Unknowns
+from stretch_sim_cal.calibration.problem import (
+    FLOOR,
+    NormalEquations,
+    State,
+    Unknowns,
+    columns_of,
+    kept_shares,
+    noise_shares,
+)
 from stretch_sim_cal.calibration.room import SeenPatches
 from stretch_sim_cal.calibration.solver import Solution
 from stretch_sim_cal.errors import InputError

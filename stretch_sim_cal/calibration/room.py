@@ -24,12 +24,6 @@ from scipy.spatial.distance import cdist
 
 from stretch_sim_cal.calibration.elements import Elements, by_unknowns, elements
 from stretch_sim_cal.calibration.noise import Noise, clean_cells, estimate_noise, still_cells
-from stretch_sim_cal.calibration.normal_equations import (
-    NormalEquations,
-    of_relative_poses,
-    products_of_relative_poses,
-    sparse_rows,
-)
 from stretch_sim_cal.calibration.patches import (
     FINE_RANGE,
     FLOOR_LEVEL,
@@ -47,7 +41,17 @@ from stretch_sim_cal.calibration.patches import (
     remeasured,
     seed_patches,
 )
-from stretch_sim_cal.calibration.problem import CURVATURE, FLOOR, State, Unknowns, floor_rows
+from stretch_sim_cal.calibration.problem import (
+    CURVATURE,
+    FLOOR,
+    NormalEquations,
+    State,
+    Unknowns,
+    floor_rows,
+    of_relative_poses,
+    products_of_relative_poses,
+    sparse_rows,
+)
 from stretch_sim_cal.calibration.robust import TUKEY, tukey_fit, tukey_weights
 from stretch_sim_cal.calibration.surfaces import Lidar, Surface, in_base
 from stretch_sim_cal.geometry.planes import Plane

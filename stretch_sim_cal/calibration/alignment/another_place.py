@@ -15,9 +15,8 @@ import numpy as np
 import small_gicp
 
 from stretch_sim_cal.calibration.alignment.joint_estimate import JointEstimate
-from stretch_sim_cal.calibration.normal_equations import NormalEquations
 from stretch_sim_cal.calibration.patches import MIN_INCIDENCE_COSINE
-from stretch_sim_cal.calibration.problem import RIGHT
+from stretch_sim_cal.calibration.problem import RIGHT, NormalEquations
 from stretch_sim_cal.calibration.room import RoomBlock, remeasured_block, room_block
 from stretch_sim_cal.calibration.solver import Solver
 from stretch_sim_cal.calibration.surfaces import Lidar

@@ -10,8 +10,7 @@ from scipy.linalg import eigh
 
 from stretch_sim_cal.calibration.coarse import large_planes
 from stretch_sim_cal.calibration.noise import Noise
-from stretch_sim_cal.calibration.normal_equations import NormalEquations
-from stretch_sim_cal.calibration.problem import State, Unknowns
+from stretch_sim_cal.calibration.problem import NormalEquations, State, Unknowns
 from stretch_sim_cal.calibration.room import SOMEBODY, RoomBlock, room_block
 from stretch_sim_cal.calibration.solver import BY_NOISE, Solution, Solver
 from stretch_sim_cal.calibration.surfaces import Lidar
