@@ -30,7 +30,7 @@ from stretch_sim_cal.calibration.mounts.residuals import (
     noise_weights,
 )
 from stretch_sim_cal.calibration.mounts.robot import MountedRobot, mount_settings
-from stretch_sim_cal.calibration.noise import Noise
+from stretch_sim_cal.calibration.patches import Noise
 from stretch_sim_cal.calibration.problem import CURVATURE, FLOOR, LEFT, RIGHT, UNKNOWN, NormalEquations, State, Unknowns
 from stretch_sim_cal.calibration.room import FloorTrust, RoomBlock, room_block
 from stretch_sim_cal.calibration.settings import FloorSettings

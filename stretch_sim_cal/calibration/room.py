@@ -23,7 +23,6 @@ from scipy import sparse
 from scipy.spatial.distance import cdist
 
 from stretch_sim_cal.calibration.elements import Elements, by_unknowns, elements
-from stretch_sim_cal.calibration.noise import Noise, clean_cells, estimate_noise, still_cells
 from stretch_sim_cal.calibration.patches import (
     FINE_RANGE,
     FLOOR_LEVEL,
@@ -32,14 +31,18 @@ from stretch_sim_cal.calibration.patches import (
     PATCH_SIZE,
     Fits,
     Members,
+    Noise,
     Patches,
     assign,
+    clean_cells,
+    estimate_noise,
     fit_planes,
     joined,
     oriented,
     refined,
     remeasured,
     seed_patches,
+    still_cells,
 )
 from stretch_sim_cal.calibration.problem import (
     CURVATURE,

@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from stretch_sim_cal.calibration.clouds import DirectionCells, cloud_of
-from stretch_sim_cal.calibration.noise import Noise
-from stretch_sim_cal.calibration.patches import Fits, Patches, assign, fit_planes, remeasured, seed_patches
+from stretch_sim_cal.calibration.patches import Fits, Noise, Patches, assign, fit_planes, remeasured, seed_patches
 from stretch_sim_cal.calibration.problem import (
     CURVATURE,
     FLOOR,

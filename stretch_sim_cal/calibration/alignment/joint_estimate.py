@@ -9,7 +9,7 @@ import numpy as np
 from scipy.linalg import eigh
 
 from stretch_sim_cal.calibration.coarse import large_planes
-from stretch_sim_cal.calibration.noise import Noise
+from stretch_sim_cal.calibration.patches import Noise
 from stretch_sim_cal.calibration.problem import NormalEquations, State, Unknowns
 from stretch_sim_cal.calibration.room import SOMEBODY, RoomBlock, room_block
 from stretch_sim_cal.calibration.solver import BY_NOISE, Solution, Solver
