@@ -99,12 +99,13 @@ class Observations:
     def of(
         cls, equations: NormalEquations, unknowns: Unknowns, state: State, result: State, covariance: np.ndarray
     ) -> "Observations":
-        """Return the observations of equations at a state, its frame being the first lidar's, and their `result`, with
-        the `covariance` of its poses."""
+        """Return the observations of equations, with their noise, at a state, its frame being the first lidar's, and
+        their `result`, with the `covariance` of its poses."""
         columns = np.concatenate([unknowns.free_poses, *map(columns_of, unknowns.units)])
         return cls(
             state.base_from_lidar[1:], state.units, equations.information[np.ix_(columns, columns)],
             equations.gradient[columns], unknowns.models, result.base_from_lidar[1:], covariance, result.units,
+            noise_information=equations.noise,
         )  # fmt: skip
 
     @classmethod

@@ -154,10 +154,13 @@ class Priors:
 
 @dataclass
 class NormalEquations:
-    """`information` (n, n) and `gradient` (n,) of |J x + r|^2 W, to be added up over blocks."""
+    """`information` (n, n) and `gradient` (n,) of |J x + r|^2 W, to be added up over blocks; `noise`
+    (6 (n - 1), 6 (n - 1)) is the part of the information about the poses of all lidars but the first that is by noise
+    alone, 0 where it is not known."""
 
     information: np.ndarray
     gradient: np.ndarray
+    noise: np.ndarray | float = 0.0
 
     @classmethod
     def empty(cls, size: int) -> "NormalEquations":
@@ -166,11 +169,12 @@ class NormalEquations:
 
     def weighing(self, share: float) -> "NormalEquations":
         """Return the same with only a share of its weight."""
-        return NormalEquations(share * self.information, share * self.gradient)
+        return NormalEquations(share * self.information, share * self.gradient, share * self.noise)
 
     def plus(self, other: "NormalEquations") -> "NormalEquations":
         """Return the sum of both; the other may lack the last columns."""
-        size, total = len(other.gradient), NormalEquations(self.information.copy(), self.gradient.copy())
+        size = len(other.gradient)
+        total = NormalEquations(self.information.copy(), self.gradient.copy(), self.noise + other.noise)
         total.information[:size, :size] += other.information
         total.gradient[:size] += other.gradient
         return total

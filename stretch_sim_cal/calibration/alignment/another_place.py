@@ -14,9 +14,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 import small_gicp
 
-from stretch_sim_cal.calibration.alignment.joint_estimate import JointEstimate
+from stretch_sim_cal.calibration.alignment.joint_estimate import JointEstimate, equations_of
 from stretch_sim_cal.calibration.patches import MIN_INCIDENCE_COSINE
-from stretch_sim_cal.calibration.problem import RIGHT, NormalEquations
+from stretch_sim_cal.calibration.problem import RIGHT
 from stretch_sim_cal.calibration.room import RoomBlock, remeasured_block, room_block
 from stretch_sim_cal.calibration.solver import Solver
 from stretch_sim_cal.calibration.surfaces import Lidar
@@ -57,10 +57,8 @@ def after_turning(
     known = np.concatenate([lidar.surface.usable for lidar in again])
     unseen = replace(block, members=block.members.only(~known[block.members.cell]), elements=None)
     unseen = remeasured_block(lidars, block.state, unseen, None)
-    added = NormalEquations.empty(solver.unknowns.size)
-    for part, seeing in ((turned, again), (unseen, lidars)):
-        part.add_to(added, solver.unknowns, seeing)
-    noise_information = estimate.noise_information + unseen.noise_information() + turned.noise_information()
+    added = equations_of((turned, unseen), (again, lidars), solver.unknowns)
+    noise_information = estimate.equations.noise + unseen.noise_information() + turned.noise_information()
     both = deepcopy(solver).solve(estimate.equations.plus(added), block.state, noise_information)
     before, after = (_deviations(each.covariance[RIGHT, RIGHT]) for each in (estimate.solution, both))
     said = _deviations(covariance)

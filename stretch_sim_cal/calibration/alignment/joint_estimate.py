@@ -44,14 +44,12 @@ SAME_WITHIN = 2.0
 
 @dataclass(frozen=True)
 class JointEstimate:
-    """The `state` after the last pass, its `solution`, the `equations`, of whose information about the poses
-    `noise_information` (6 (n - 1), 6 (n - 1)) is by noise alone, and their `blocks` (by place). `drift` (6 (n - 1),)
-    is the way that an estimate that does not converge would go on."""
+    """The `state` after the last pass, its `solution`, the `equations` with their noise, and their `blocks` (by place).
+    `drift` (6 (n - 1),) is the way that an estimate that does not converge would go on."""
 
     state: State
     solution: Solution
     equations: NormalEquations
-    noise_information: np.ndarray
     blocks: list[RoomBlock]
     drift: np.ndarray | None = None
 
@@ -71,7 +69,7 @@ def estimate_jointly(places: Sequence[tuple[Lidar, ...]], state: State, solver: 
         step = np.linalg.solve(axes, change)
         # Along axes of which noise has most of the information (it is not in the covariance, `kept_shares`), it would
         # lead away from the guess.
-        determined = np.einsum("ia,ij,ja->a", axes, estimate.noise_information, axes) < BY_NOISE / (1.0 - BY_NOISE) ** 2
+        determined = np.einsum("ia,ij,ja->a", axes, estimate.equations.noise, axes) < BY_NOISE / (1.0 - BY_NOISE) ** 2
         ahead = np.zeros(len(step)) if before is None else _ahead(step, before) * determined
         last = STILL if before is None else CONVERGED
         if number < len(PASSES) - 1:
@@ -96,13 +94,21 @@ def _one_pass(
 ) -> JointEstimate:
     """Return the estimate after one pass from a state, by surfaces that are up to `slack` (m) apart."""
     blocks = [room_block(lidars, state, noise, slack, grids) for lidars, noise in zip(places, noises, strict=True)]
-    equations = NormalEquations.empty(solver.unknowns.size)
-    for block, lidars in zip(blocks, places, strict=True):
-        block.add_to(equations, solver.unknowns, lidars)
-    noise_information = sum(block.noise_information() for block in blocks)
+    equations = equations_of(blocks, places, solver.unknowns)
     # Far from the solution many residuals look like a wrong scale.
-    state, solution = solver.step(equations, state, noise_information, far=slack == 0.0)
-    return JointEstimate(state, solution, equations, noise_information, blocks)
+    state, solution = solver.step(equations, state, equations.noise, far=slack == 0.0)
+    return JointEstimate(state, solution, equations, blocks)
+
+
+def equations_of(
+    blocks: Sequence[RoomBlock], places: Sequence[tuple[Lidar, ...]], unknowns: Unknowns
+) -> NormalEquations:
+    """Return the sum of the normal equations, and of the noise in them, of blocks with the lidars of each."""
+    equations = NormalEquations.empty(unknowns.size)
+    for block, lidars in zip(blocks, places, strict=True):
+        block.add_to(equations, unknowns, lidars)
+        equations.noise = equations.noise + block.noise_information()
+    return equations
 
 
 def _ahead(step: np.ndarray, before: np.ndarray) -> np.ndarray:
@@ -167,48 +173,31 @@ def leave_one_surface_out(
     of lidars that are each possible may explain a wall, a curtain or a pane that stands elsewhere for one lidar, and
     move the poses for it."""
     unknowns, result = solver.unknowns, []
-    everything = _Equations(estimate.equations, estimate.noise_information)
+
+    def without(equations: NormalEquations, block: RoomBlock, lidars: tuple[Lidar, ...]) -> NormalEquations:
+        return equations.plus(equations_of([block], [lidars], unknowns).weighing(-1.0))
+
     for number, (lidars, block) in enumerate(zip(places, estimate.blocks, strict=True)):
         elements = replace(block.only(np.zeros(0, int)), elements=block.elements)
-        patches = everything.plus(-1.0, _Equations.of(elements, lidars, unknowns))
-        by_patches = patches.solution(solver, block.state, learn=False)
+        patches = without(estimate.equations, elements, lidars)
+        by_patches = solver.solve(patches, block.state, patches.noise, learn=False)
         for normal, offset, of_plane in _heavy_planes(block):
-            rest_of_patches = patches.plus(-1.0, _Equations.of(block.only(of_plane), lidars, unknowns))
-            if _apart(by_patches, rest_of_patches.solution(solver, block.state, learn=False), unknowns) < LOOKED_AT:
+            rest_of_patches = without(patches, block.only(of_plane), lidars)
+            by_rest = solver.solve(rest_of_patches, block.state, rest_of_patches.noise, learn=False)
+            if _apart(by_patches, by_rest, unknowns) < LOOKED_AT:
                 continue
             kept = np.abs(block.surface.points @ normal - offset) > OF_PLANE
             rest = tuple(lidar.only(kept[block.surface.side == side]) for side, lidar in enumerate(lidars))
             if not all(np.any(lidar.surface.usable) for lidar in rest):
                 continue
-            without = room_block(rest, block.state, block.noise, 0.0, 1)
-            others = everything.plus(-1.0, _Equations.of(block, lidars, unknowns))
-            equations = others.plus(1.0, _Equations.of(without, rest, unknowns))
-            solution = equations.solution(deepcopy(solver), block.state, learn=True)
+            again = room_block(rest, block.state, block.noise, 0.0, 1)
+            equations = without(estimate.equations, block, lidars).plus(equations_of([again], [rest], unknowns))
+            solution = deepcopy(solver).solve(equations, block.state, equations.noise)
             if _apart(estimate.solution, solution, unknowns) > LEANS:
                 all_others = [*places[:number], rest, *places[number + 1 :]]
                 converged = estimate_jointly(all_others, unknowns.moved(block.state, solution.change), deepcopy(solver))
                 result.append(Leaning(offset * normal, pose_change(estimate.state, converged.state)))
     return result
-
-
-@dataclass(frozen=True)
-class _Equations:
-    """Normal equations, of whose information about the poses `noise` (6 (n - 1), 6 (n - 1)) is by noise alone."""
-
-    normal: NormalEquations
-    noise: np.ndarray
-
-    @classmethod
-    def of(cls, block: RoomBlock, lidars: Sequence[Lidar], unknowns: Unknowns) -> "_Equations":
-        equations = NormalEquations.empty(unknowns.size)
-        block.add_to(equations, unknowns, lidars)
-        return cls(equations, block.noise_information())
-
-    def plus(self, share: float, other: "_Equations") -> "_Equations":
-        return _Equations(self.normal.plus(other.normal.weighing(share)), self.noise + share * other.noise)
-
-    def solution(self, solver: Solver, state: State, learn: bool) -> Solution:
-        return solver.solve(self.normal, state, self.noise, learn)
 
 
 def _apart(estimate: Solution, without: Solution, unknowns: Unknowns) -> float:
