@@ -3,10 +3,11 @@
 import math
 from collections.abc import Mapping
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from stretch_sim_cal.calibration.alignment.joint_estimate import AnotherPlace
 from stretch_sim_cal.calibration.calibration_file import ARRAY, CalibrationFile
 from stretch_sim_cal.calibration.mounts.file import each_mount
 from stretch_sim_cal.calibration.mounts.result import MountSettings, MountsResult, total_deviations
@@ -17,10 +18,6 @@ from stretch_sim_cal.calibration.wheel_odometry import Wheels
 from stretch_sim_cal.command import listed
 from stretch_sim_cal.geometry.planes import floor_of_footprint
 from stretch_sim_cal.geometry.transforms import SIDES, error, inverse, to_xyz_rpy
-
-if TYPE_CHECKING:
-    from stretch_sim_cal.calibration.alignment.another_place import AnotherPlace
-
 
 # The share by which a standard deviation has to become smaller for a further standing place to be proposed.
 WORTH = 0.1
@@ -57,7 +54,7 @@ def _moved(described: np.ndarray, pose: np.ndarray, before: str) -> dict:
 
 
 def alignment_stage(
-    aligned: LidarPoses, described: Mapping[str, np.ndarray], another_place: "AnotherPlace | None" = None
+    aligned: LidarPoses, described: Mapping[str, np.ndarray], another_place: AnotherPlace | None = None
 ) -> Stage:
     """Return an alignment against the `described` poses (4, 4) in base_link by name. That of two lidars by another
     method is with its frames, and with the gain of `another_place`, if it is known and large enough."""

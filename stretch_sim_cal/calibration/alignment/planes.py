@@ -18,11 +18,12 @@ from pathlib import Path
 import numpy as np
 
 from stretch_sim_cal.calibration import findings
-from stretch_sim_cal.calibration.alignment.another_place import AnotherPlace, after_turning
 from stretch_sim_cal.calibration.alignment.evidence import Evidence, PlaceEvidence, checked
 from stretch_sim_cal.calibration.alignment.joint_estimate import (
     SAME_WITHIN,
+    AnotherPlace,
     JointEstimate,
+    after_turning,
     estimate_jointly,
     leave_one_place_out,
     leave_one_surface_out,
