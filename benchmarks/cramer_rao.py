@@ -14,9 +14,18 @@ import numpy as np
 from comparing import Recording
 from scipy import sparse
 
-from stretch_sim_cal.calibration.normal_equations import NormalEquations, sparse_rows
 from stretch_sim_cal.calibration.patches import FINE_RANGE, MAX_LEVEL, PATCH_SIZE
-from stretch_sim_cal.calibration.problem import FLOOR, LEFT, POSES, RIGHT, UNKNOWN, Unknowns, floor_rows
+from stretch_sim_cal.calibration.problem import (
+    FLOOR,
+    LEFT,
+    POSES,
+    RIGHT,
+    UNKNOWN,
+    NormalEquations,
+    Unknowns,
+    floor_rows,
+    sparse_rows,
+)
 from stretch_sim_cal.calibration.room import WEAK
 from stretch_sim_cal.geometry.planes import Plane
 from stretch_sim_cal.geometry.transforms import SIDES, apply, inverse

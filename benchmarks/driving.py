@@ -32,7 +32,7 @@ from stretch_sim_cal.calibration.consistency import View, seen_by_another
 from stretch_sim_cal.calibration.drive_problem import STANCE, Drive, DrivenUnknowns
 from stretch_sim_cal.calibration.driving import DESCRIBED, DrivenArray
 from stretch_sim_cal.calibration.lidars import DescribedLidar
-from stretch_sim_cal.calibration.noise import Noise
+from stretch_sim_cal.calibration.patches import Noise
 from stretch_sim_cal.calibration.problem import Priors, State
 from stretch_sim_cal.calibration.published import GicpAlignment, PublishedAlignment, PublishedFloor
 from stretch_sim_cal.calibration.room import FloorTrust, room_block

@@ -30,9 +30,8 @@ from stretch_sim_cal.calibration.mounts.residuals import (
     noise_weights,
 )
 from stretch_sim_cal.calibration.mounts.robot import MountedRobot, mount_settings
-from stretch_sim_cal.calibration.noise import Noise
-from stretch_sim_cal.calibration.normal_equations import NormalEquations
-from stretch_sim_cal.calibration.problem import CURVATURE, FLOOR, LEFT, RIGHT, UNKNOWN, State, Unknowns
+from stretch_sim_cal.calibration.patches import Noise
+from stretch_sim_cal.calibration.problem import CURVATURE, FLOOR, LEFT, RIGHT, UNKNOWN, NormalEquations, State, Unknowns
 from stretch_sim_cal.calibration.room import FloorTrust, RoomBlock, room_block
 from stretch_sim_cal.calibration.settings import FloorSettings
 from stretch_sim_cal.calibration.surfaces import Lidar, without_body

@@ -29,8 +29,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 CORE = (
-    "problem", "solver", "normal_equations", "room", "robust", "findings", "floor/findings", "observability", "checks",
-    "mounts/residuals",
+    "problem", "solver", "room", "robust", "findings", "floor/findings", "observability", "checks", "mounts/residuals",
 )  # fmt: skip
 SOURCES = {
     f"stretch_sim_cal.calibration.{name.replace('/', '.')}": ROOT / f"stretch_sim_cal/calibration/{name}.py"
@@ -39,7 +38,7 @@ SOURCES = {
 THIRD_PARTY = ("hypothesis", "yaml", "scipy.spatial.transform", "scipy.sparse.csgraph", "scipy.optimize",
     "scipy.stats", "scipy.ndimage", "matplotlib", "trimesh", "shapely", "lxml.etree", "small_gicp")  # fmt: skip
 OWN = {name: [f"test/calibration/test_{name.replace('/', '_')}.py"] for name in CORE}
-OWN["normal_equations"] = OWN["solver"] = OWN["problem"]
+OWN["solver"] = OWN["problem"]
 OWN["floor/findings"] = OWN["findings"]
 OWN["observability"] = ["test/calibration/test_alignment_parts.py"]
 OWN["checks"] = [*OWN["checks"], "test/commands/test_check_command.py"]

@@ -43,9 +43,9 @@ from stretch_sim_cal.calibration.finding import coded
 from stretch_sim_cal.calibration.findings import error_in_units
 from stretch_sim_cal.calibration.lidars import DescribedLidar, known_mount, with_lidars
 from stretch_sim_cal.calibration.mounts.file import with_floor
-from stretch_sim_cal.calibration.pipeline import alignment_stage, calibrated, driven, floor_stage, together
+from stretch_sim_cal.calibration.pipeline import calibrated, driven, together
 from stretch_sim_cal.calibration.results import AlignmentResult, FloorResult, LidarPoses
-from stretch_sim_cal.calibration.summaries import floor_numbers, wheels_lines, wheels_numbers
+from stretch_sim_cal.calibration.summaries import alignment_stage, floor_stage, wheels_numbers, wheels_stage
 from stretch_sim_cal.calibration.surfaces import body_settings
 from stretch_sim_cal.calibration.wheel_odometry import DrivingSettings, Wheels
 from stretch_sim_cal.errors import InputError, Refused
@@ -332,7 +332,7 @@ class Result:
         if self.floor is not None:
             lines += floor_stage(self.floor, _footprint(self.rig)).lines
         if self.wheels is not None:
-            lines += wheels_lines(self.wheels, wheels_numbers(self.wheels))
+            lines += wheels_stage(self.wheels).lines
         lines += [f"{lidar} lidar: {name} {said}" for lidar, name, said in self._clear_errors()]
         return "\n".join([*lines, *map(str, self.findings), "accepted" if self.accepted else "refused"])
 
@@ -354,7 +354,7 @@ class Result:
             for axis, value, deviation in zip("xyz", np.degrees(rpy), np.degrees(deviations[3:]), strict=True):
                 add(f"{name}, about {axis}", value, deviation, 4, "deg")
         if self.floor is not None:
-            own = floor_numbers(self.floor, _footprint(self.rig))
+            own = floor_stage(self.floor, _footprint(self.rig)).numbers
             height = own["height_mm"], own["height_standard_deviation_mm"]
             add("height of base_link above the floor", *height, 2, "mm")
             for axis, tilt, deviation in zip("xy", own["tilt_deg"], own["tilt_standard_deviation_deg"], strict=True):

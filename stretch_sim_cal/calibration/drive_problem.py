@@ -7,8 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from stretch_sim_cal.calibration.normal_equations import NormalEquations, columns_of
-from stretch_sim_cal.calibration.problem import State, Unknowns
+from stretch_sim_cal.calibration.problem import NormalEquations, State, Unknowns, columns_of
 from stretch_sim_cal.calibration.wheel_odometry import PLANAR, STEP, DrivingSettings, Leg
 from stretch_sim_cal.geometry.planes import LEVEL
 from stretch_sim_cal.geometry.transforms import adjoint, exp, from_xyz_rpy, inverse, log

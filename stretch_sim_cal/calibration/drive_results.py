@@ -7,7 +7,6 @@ import numpy as np
 from scipy.linalg import block_diag
 
 from stretch_sim_cal import validate
-from stretch_sim_cal.calibration import summaries
 from stretch_sim_cal.calibration.calibration_file import SEEN_COVARIANCE, WHEELS, CalibrationFile, numbers_of, poses_of
 from stretch_sim_cal.calibration.drive_problem import OFF_PLANE
 from stretch_sim_cal.calibration.driving import DrivenResult
@@ -15,8 +14,8 @@ from stretch_sim_cal.calibration.finding import Finding, when
 from stretch_sim_cal.calibration.lidars import with_lidars
 from stretch_sim_cal.calibration.mounts.file import every_mount, stored_mounts, with_floor
 from stretch_sim_cal.calibration.observations import by_poses
-from stretch_sim_cal.calibration.pipeline import Stage, alignment_stage, floor_stage
 from stretch_sim_cal.calibration.results import FloorResult
+from stretch_sim_cal.calibration.summaries import Stage, alignment_stage, floor_stage, wheels_stage
 from stretch_sim_cal.calibration.wheel_odometry import PLANAR, STEP, Wheels
 from stretch_sim_cal.errors import Refused
 from stretch_sim_cal.geometry.planes import UP, Plane, footprint_from_base, incremented
@@ -30,9 +29,7 @@ def drive_stages(
 ) -> list[Stage]:
     """Return alignment (of two or more), floor and wheels; `described` are the lidars' poses (4, 4) in base_link."""
     stages = [alignment_stage(result, described)] if len(described) > 1 else []
-    stages.append(floor_stage(_floor(result), footprint_from_base))
-    numbers = summaries.wheels_numbers(result.wheels)
-    return [*stages, Stage("wheels", result.wheels, numbers, summaries.wheels_lines(result.wheels, numbers))]
+    return [*stages, floor_stage(_floor(result), footprint_from_base), wheels_stage(result.wheels)]
 
 
 def with_drive(

@@ -51,11 +51,10 @@ from stretch_sim_cal.calibration.floor.fit import WAVES
 from stretch_sim_cal.calibration.floor.support_method import JointFloor
 from stretch_sim_cal.calibration.lidars import DescribedLidar
 from stretch_sim_cal.calibration.motion import motion_of
-from stretch_sim_cal.calibration.noise import Noise
-from stretch_sim_cal.calibration.normal_equations import NormalEquations, columns_of
 from stretch_sim_cal.calibration.observability import Direction, unobserved
 from stretch_sim_cal.calibration.observations import by_poses
-from stretch_sim_cal.calibration.problem import FIXED, State
+from stretch_sim_cal.calibration.patches import Noise
+from stretch_sim_cal.calibration.problem import FIXED, NormalEquations, State, columns_of
 from stretch_sim_cal.calibration.results import FloorResult, LidarPoses
 from stretch_sim_cal.calibration.room import FloorTrust, RoomBlock, remeasured_block, room_block
 from stretch_sim_cal.calibration.settings import AlignmentSettings, FloorSettings, accepting

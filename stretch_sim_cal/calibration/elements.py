@@ -31,14 +31,15 @@ from scipy.linalg import block_diag, eigh
 from scipy.spatial import cKDTree
 
 from stretch_sim_cal.calibration.clouds import CELL_WIDTH
-from stretch_sim_cal.calibration.normal_equations import (
+from stretch_sim_cal.calibration.problem import (
     NormalEquations,
+    State,
+    Unknowns,
     columns_of,
     of_relative_poses,
     products_of_relative_poses,
     sparse_rows,
 )
-from stretch_sim_cal.calibration.problem import State, Unknowns
 from stretch_sim_cal.calibration.robust import MAD, TUKEY, products, robust_deviation, tukey_weights
 from stretch_sim_cal.calibration.surfaces import NORMAL_NEIGHBOURS, Lidar, Surface
 from stretch_sim_cal.geometry.points import lengths

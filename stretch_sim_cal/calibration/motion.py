@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from stretch_sim_cal.calibration.noise import Noise
-from stretch_sim_cal.calibration.patches import Fits, Members, Patches, fit_planes, refined
+from stretch_sim_cal.calibration.patches import Fits, Members, Noise, Patches, fit_planes, refined
 from stretch_sim_cal.calibration.robust import tukey_fit
 from stretch_sim_cal.calibration.surfaces import Surface
 from stretch_sim_cal.geometry.transforms import by_twist

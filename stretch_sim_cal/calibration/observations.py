@@ -15,8 +15,15 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile
-from stretch_sim_cal.calibration.normal_equations import NormalEquations, columns_of, kept_shares, noise_shares
-from stretch_sim_cal.calibration.problem import FLOOR, State, Unknowns
+from stretch_sim_cal.calibration.problem import (
+    FLOOR,
+    NormalEquations,
+    State,
+    Unknowns,
+    columns_of,
+    kept_shares,
+    noise_shares,
+)
 from stretch_sim_cal.calibration.room import SeenPatches
 from stretch_sim_cal.calibration.solver import Solution
 from stretch_sim_cal.errors import InputError
@@ -92,12 +99,13 @@ class Observations:
     def of(
         cls, equations: NormalEquations, unknowns: Unknowns, state: State, result: State, covariance: np.ndarray
     ) -> "Observations":
-        """Return the observations of equations at a state, its frame being the first lidar's, and their `result`, with
-        the `covariance` of its poses."""
+        """Return the observations of equations, with their noise, at a state, its frame being the first lidar's, and
+        their `result`, with the `covariance` of its poses."""
         columns = np.concatenate([unknowns.free_poses, *map(columns_of, unknowns.units)])
         return cls(
             state.base_from_lidar[1:], state.units, equations.information[np.ix_(columns, columns)],
             equations.gradient[columns], unknowns.models, result.base_from_lidar[1:], covariance, result.units,
+            noise_information=equations.noise,
         )  # fmt: skip
 
     @classmethod

@@ -1,4 +1,4 @@
-"""The calibration of a robot's lidars, one, two or more, from clouds by lidar: alignment, floor, stages of a result.
+"""The calibration of a robot's lidars, one, two or more, from clouds by lidar: alignment and floor.
 
 Nodes, commands, campaigns, the verification and the Python API call it; they differ in where clouds come from and where
 results go.
@@ -6,22 +6,18 @@ results go.
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from stretch_sim_cal.calibration import methods, summaries
-from stretch_sim_cal.calibration.calibration_file import ARRAY, CalibrationFile
+from stretch_sim_cal.calibration import methods
 from stretch_sim_cal.calibration.clouds import cloud_of, given_clouds
 from stretch_sim_cal.calibration.floor.support_method import JointFloor
 from stretch_sim_cal.calibration.lidars import DescribedLidar, LidarAlignment
-from stretch_sim_cal.calibration.mounts.file import each_mount
-from stretch_sim_cal.calibration.mounts.result import MountSettings, MountsResult
-from stretch_sim_cal.calibration.mounts.robot import MountedRobot, proposed
 from stretch_sim_cal.calibration.observations import Observations
 from stretch_sim_cal.calibration.results import FloorResult, LidarPoses
 from stretch_sim_cal.calibration.settings import AlignmentSettings, FloorSettings, accepting
-from stretch_sim_cal.geometry.transforms import SIDES, apply, inverse
+from stretch_sim_cal.geometry.transforms import apply, inverse
 from stretch_sim_cal.sensor.sensor import of_two
 
 Clouds = Mapping[str, np.ndarray]
@@ -159,42 +155,3 @@ def driven(array: Any, stations: Iterable[Any]) -> Any:
 def placed(lidars: Mapping[str, DescribedLidar], poses: Mapping[str, np.ndarray]) -> dict[str, DescribedLidar]:
     """Return lidars at other poses (4, 4) in base_link."""
     return {name: replace(lidar, base_from_lidar=poses[name]) for name, lidar in lidars.items()}
-
-
-class Stage(NamedTuple):
-    """A part of a result: its `name`, the `result` object with refusals and warnings, its `numbers` and `lines`, and
-    the line that proposes a further standing place or pose, "" without one."""
-
-    name: str
-    result: Any
-    numbers: dict[str, Any]
-    lines: list[str]
-    proposal: str = ""
-
-
-def alignment_stage(aligned: LidarPoses, described: Mapping[str, np.ndarray], another_place: Any = None) -> Stage:
-    """Return an alignment against the `described` poses (4, 4), and the gain of `another_place`."""
-    if len(aligned.names) == 1:
-        return Stage("alignment", aligned, {}, ["one lidar: there is nothing to align"])
-    if len(aligned.names) > len(SIDES) or aligned.method == ARRAY:
-        numbers = summaries.lidars_numbers(aligned, described)
-        return Stage("lidars", aligned, numbers, summaries.lidars_lines(aligned, numbers))
-    left, right = described.values()
-    of_two = aligned.aligned(*aligned.names)
-    numbers = summaries.alignment_numbers(of_two, inverse(left) @ right, left, another_place)
-    lines = summaries.alignment_lines(of_two, numbers)
-    return Stage("alignment", aligned, numbers, lines, lines[-1].strip() if numbers["further_place"] else "")
-
-
-def floor_stage(floor: FloorResult, nominal_footprint_from_base: np.ndarray) -> Stage:
-    """Return a floor against that of the description."""
-    numbers = summaries.floor_numbers(floor, nominal_footprint_from_base)
-    return Stage("floor", floor, numbers, summaries.floor_lines(floor, numbers))
-
-
-def mounts_stage(result: MountsResult, robot: MountedRobot, settings: MountSettings, file: CalibrationFile) -> Stage:
-    """Return extrinsics of a robot; lidars without returns from it are placed by the file's transforms."""
-    numbers = summaries.mount_numbers(result, robot.nominal, each_mount(file, result))
-    further = proposed(result, robot, settings)
-    lines = summaries.mount_lines(result, numbers, further)
-    return Stage("mounts", result, numbers, lines, "" if further is None else lines[-1].strip())

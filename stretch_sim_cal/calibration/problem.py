@@ -1,12 +1,12 @@
-"""The calibration as one least-squares problem: its unknowns, the state that they update, and its priors.
+"""The calibration as one least-squares problem: its unknowns, the state that they update, its priors, and the normal
+equations that residual blocks add up.
 
     minimise over x   sum_blocks |J x + r|^2_W + |x - prior|^2
 
 The unknowns x are small changes of a `State`: a twist of each lidar in base_link, the floor's plane and curvature, the
-parameters of each lidar's error model (`sensor/unit.py`), and further ones of a residual block.
-Residual blocks add their normal equations: patches of the room and of the floor (`room.py`, whose planes are eliminated
-patch by patch, by the Schur complement) and the robot's surfaces (`mounts/residuals.py`). `solver.py` adds the priors
-and solves.
+parameters of each lidar's error model (`sensor/unit.py`), and further ones of a residual block. The blocks are patches
+of the room and of the floor (`room.py`, whose planes are eliminated patch by patch) and the robot's surfaces
+(`mounts/residuals.py`); `solver.py` adds the priors and solves.
 """
 
 import itertools
@@ -14,9 +14,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+from scipy import sparse
 
-from stretch_sim_cal.calibration.normal_equations import columns_of
 from stretch_sim_cal.geometry.planes import Plane, floor_between, height_slopes, incremented
+from stretch_sim_cal.geometry.points import group_sums
 from stretch_sim_cal.geometry.transforms import exp, inverse, log
 from stretch_sim_cal.sensor.unit import CHANNEL_KINDS, OF_SCANS, SCALARS, ErrorModel
 
@@ -27,6 +28,8 @@ FIRST_UNIT = 18
 FIXED = np.zeros((6, 6))
 # Standard deviations of the poses' and the floor's changes if nothing else constrains them: 1 m, 1 rad.
 UNKNOWN = 1.0
+# The smallest share of a direction's information that is kept: nearly none, so that the pose's prior constrains it.
+LEAST_KEPT = 1e-12
 
 
 @dataclass(frozen=True)
@@ -147,3 +150,166 @@ class Priors:
     poses: Sequence[np.ndarray | None] = ()
     curvature: float = 0.0
     units_known: bool = False
+
+
+@dataclass
+class NormalEquations:
+    """`information` (n, n) and `gradient` (n,) of |J x + r|^2 W, to be added up over blocks; `noise`
+    (6 (n - 1), 6 (n - 1)) is the part of the information about the poses of all lidars but the first that is by noise
+    alone, 0 where it is not known."""
+
+    information: np.ndarray
+    gradient: np.ndarray
+    noise: np.ndarray | float = 0.0
+
+    @classmethod
+    def empty(cls, size: int) -> "NormalEquations":
+        """Return the equations of no data."""
+        return cls(np.zeros((size, size)), np.zeros(size))
+
+    def weighing(self, share: float) -> "NormalEquations":
+        """Return the same with only a share of its weight."""
+        return NormalEquations(share * self.information, share * self.gradient, share * self.noise)
+
+    def plus(self, other: "NormalEquations") -> "NormalEquations":
+        """Return the sum of both; the other may lack the last columns."""
+        size = len(other.gradient)
+        total = NormalEquations(self.information.copy(), self.gradient.copy(), self.noise + other.noise)
+        total.information[:size, :size] += other.information
+        total.gradient[:size] += other.gradient
+        return total
+
+    def add_eliminating(
+        self, jacobian: sparse.csr_array, pattern: np.ndarray, residuals: np.ndarray, weights: np.ndarray,
+        group: np.ndarray, design: np.ndarray, weak: float, part: np.ndarray | None = None,
+        part_design: np.ndarray | None = None,
+    ) -> None:  # fmt: skip
+        """Add rows J x + r - D c - E d, the parameters c of each row's group and d of its part of the group eliminated
+        (Schur complement).
+
+        `jacobian` (K, n) is sparse; rows one after the other with the same `pattern` (K,) have their entries in the
+        same columns. `group` (K,) is the number of each row's group and `design` (K, m) its derivatives by that group's
+        m parameters, whose prior precision is `weak`; `part` (K,), -1 for none, and `part_design` (K, o) are the same
+        of parts, each of one group. Parts with neighbouring numbers should have their entries in the same columns.
+        """
+        for rows in np.split(np.arange(len(pattern)), np.flatnonzero(np.diff(pattern)) + 1):
+            begin, end = jacobian.indptr[rows[0]], jacobian.indptr[rows[-1] + 1]
+            columns = jacobian.indices[begin : jacobian.indptr[rows[0] + 1]]
+            values = np.sqrt(weights[rows])[:, None] * jacobian.data[begin:end].reshape(len(rows), -1)
+            self.information[np.ix_(columns, columns)] += values.T @ values
+        self.gradient -= jacobian.T @ (weights * residuals)
+        count, size = int(group.max(initial=-1)) + 1, design.shape[1]
+        weighted = weights[:, None] * design
+        blocks = group_sums(group, count, _products(weighted, design)).reshape(count, size, size)
+        on_groups, residuals_on_groups = (
+            _by_number(weighted, group, count) @ each for each in (jacobian, residuals[:, None])
+        )
+        if part is not None:
+            rows = np.flatnonzero(part >= 0)
+            part, of_parts, jacobian = part[rows], part_design[rows], jacobian[rows]
+            weighted, parts, width = weights[rows, None] * of_parts, int(part.max(initial=-1)) + 1, of_parts.shape[1]
+            roots = _roots_of_inverses(
+                group_sums(part, parts, _products(weighted, of_parts)).reshape(parts, width, width), weak
+            )
+            with_group = roots @ group_sums(part, parts, _products(weighted, design[rows])).reshape(parts, width, size)
+            of_group = np.zeros(parts, int)
+            of_group[part] = group[rows]
+            by_part = sparse.bsr_array((roots, np.arange(parts), np.arange(parts + 1))).tocsr() @ _by_number(
+                weighted, part, parts
+            )
+            on_parts, residuals_on_parts = by_part @ jacobian, by_part @ residuals[rows]
+            blocks -= group_sums(
+                of_group, count, (with_group.transpose(0, 2, 1) @ with_group).reshape(parts, size * size)
+            ).reshape(count, size, size)
+            to_groups = _by_number(with_group.reshape(parts * width, size), np.repeat(of_group, width), count)
+            on_groups = on_groups - to_groups @ on_parts
+            residuals_on_groups = residuals_on_groups - to_groups @ residuals_on_parts[:, None]
+            self._subtract(on_parts, residuals_on_parts)
+        roots = sparse.bsr_array((_roots_of_inverses(blocks, weak), np.arange(count), np.arange(count + 1))).tocsr()
+        self._subtract(roots @ on_groups, (roots @ residuals_on_groups)[:, 0])
+
+    def _subtract(self, rows: sparse.csr_array, residuals: np.ndarray) -> None:
+        """Subtract the normal equations of rows (K, n) with `residuals` (K,), each of weight 1."""
+        self.information -= (rows.T @ rows).toarray()
+        self.gradient += rows.T @ residuals
+
+
+def _products(first: np.ndarray, second: np.ndarray) -> np.ndarray:
+    """Return the products (K, a b) of every column of (K, a) with every one of (K, b)."""
+    return (first[:, :, None] * second[:, None]).reshape(len(first), -1)
+
+
+def _by_number(values: np.ndarray, number: np.ndarray, count: int) -> sparse.csr_array:
+    """Return the matrix (count m, K) that sums rows weighted by each column of `values` (K, m), by `number` (K,)."""
+    size = values.shape[1]
+    row = (size * number)[:, None] + np.arange(size)
+    column = np.repeat(np.arange(len(values)), size)
+    return sparse.csr_array((values.ravel(), (row.ravel(), column)), shape=(count * size, len(values)))
+
+
+def _roots_of_inverses(blocks: np.ndarray, weak: float) -> np.ndarray:
+    """Return roots (G, m, m), R' R being the inverse of blocks (G, m, m) plus the precision `weak`."""
+    return np.linalg.cholesky(np.linalg.inv(blocks + weak * np.eye(blocks.shape[1]))).transpose(0, 2, 1)
+
+
+def columns_of(part: slice) -> np.ndarray:
+    """Return the columns (n,) of a slice."""
+    return np.arange(part.start, part.stop)
+
+
+def sparse_rows(values: np.ndarray, columns: np.ndarray, size: int) -> sparse.csr_array:
+    """Return rows (N, size) with `values` (N, C) at `columns` (N, C)."""
+    count, width = values.shape
+    return sparse.csr_array((values.ravel(), columns.ravel(), np.arange(count + 1) * width), shape=(count, size))
+
+
+def of_relative_poses(rows: np.ndarray, pairs: np.ndarray, num_lidars: int) -> np.ndarray | sparse.csr_array:
+    """Return the derivatives (K, 6 (n - 1)) by the twists of all lidars but the first of values whose derivatives by
+    the twist of the second lidar of `pairs` (K, 2) relative to the first are `rows` (K, 6); sparse for more than two
+    lidars."""
+    if num_lidars <= 2:
+        return rows * (pairs[:, 1:] - pairs[:, :1]) if num_lidars == 2 else rows[:, :0]
+    columns = (6 * pairs[:, :, None] + np.arange(6)).reshape(-1, 12)
+    return sparse_rows(np.hstack([-rows, rows]), columns, 6 * num_lidars)[:, 6:]
+
+
+def products_of_relative_poses(
+    first: np.ndarray, weights: np.ndarray, second: np.ndarray, pairs: np.ndarray, num_lidars: int
+) -> np.ndarray:
+    """Return F' W S (6 (n - 1), 6 (n - 1)) with F and S from `of_relative_poses` of rows (K, 6) `first` and `second`,
+    and `weights` (K,)."""
+    number = pairs[:, 0] * num_lidars + pairs[:, 1]
+    order = np.argsort(number, kind="stable")
+    ends = np.flatnonzero(np.diff(number[order], prepend=-1, append=-1))
+    first, weighted = first[order], (weights[:, None] * second)[order]
+    total = np.zeros((num_lidars, 6, num_lidars, 6))
+    for begin, end in itertools.pairwise(ends):
+        one, other = pairs[order[begin]]
+        if one != other:
+            products = first[begin:end].T @ weighted[begin:end]
+            total[one, :, one] += products
+            total[other, :, other] += products
+            total[one, :, other] -= products
+            total[other, :, one] -= products
+    return total.reshape(6 * num_lidars, 6 * num_lidars)[6:, 6:]
+
+
+def noise_shares(information: np.ndarray, noise_information: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return directions, the columns of A (p, p), and the `shares` (p,) of noise in the information about the poses
+    along them: A A' is the `information` (p, p), all other unknowns eliminated, and A diag(shares) A' the
+    `noise_information` (p, p) that it contains."""
+    values, axes = np.linalg.eigh(information)
+    root = axes * np.sqrt(np.maximum(values, LEAST_KEPT * max(values[-1], 1.0)))
+    whitened = np.linalg.solve(root, np.linalg.solve(root, noise_information).T)
+    shares, directions = np.linalg.eigh((whitened + whitened.T) / 2)
+    return root @ directions, shares
+
+
+def kept_shares(shares: np.ndarray) -> np.ndarray:
+    """Return the shares (p,) of the information that remain, given those of noise.
+
+    Noise in the normals does not depend on the other unknowns' derivatives: it adds to the information M about the
+    poses that is left when these are eliminated, while the gradient changes by M - N only if the poses do, and keeps
+    the covariance M: so that of the poses is (M - N)^-1 M (M - N)^-1 (W. Fuller, "Measurement Error Models", 1987).
+    """
+    return np.maximum(1.0 - shares, 0.0) ** 2 + LEAST_KEPT

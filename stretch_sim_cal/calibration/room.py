@@ -23,13 +23,6 @@ from scipy import sparse
 from scipy.spatial.distance import cdist
 
 from stretch_sim_cal.calibration.elements import Elements, by_unknowns, elements
-from stretch_sim_cal.calibration.noise import Noise, clean_cells, estimate_noise, still_cells
-from stretch_sim_cal.calibration.normal_equations import (
-    NormalEquations,
-    of_relative_poses,
-    products_of_relative_poses,
-    sparse_rows,
-)
 from stretch_sim_cal.calibration.patches import (
     FINE_RANGE,
     FLOOR_LEVEL,
@@ -38,16 +31,30 @@ from stretch_sim_cal.calibration.patches import (
     PATCH_SIZE,
     Fits,
     Members,
+    Noise,
     Patches,
     assign,
+    clean_cells,
+    estimate_noise,
     fit_planes,
     joined,
     oriented,
     refined,
     remeasured,
     seed_patches,
+    still_cells,
 )
-from stretch_sim_cal.calibration.problem import CURVATURE, FLOOR, State, Unknowns, floor_rows
+from stretch_sim_cal.calibration.problem import (
+    CURVATURE,
+    FLOOR,
+    NormalEquations,
+    State,
+    Unknowns,
+    floor_rows,
+    of_relative_poses,
+    products_of_relative_poses,
+    sparse_rows,
+)
 from stretch_sim_cal.calibration.robust import TUKEY, tukey_fit, tukey_weights
 from stretch_sim_cal.calibration.surfaces import Lidar, Surface, in_base
 from stretch_sim_cal.geometry.planes import Plane

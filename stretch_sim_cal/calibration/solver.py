@@ -18,8 +18,20 @@ import numpy as np
 from scipy import sparse
 from scipy.linalg import cho_solve, cholesky, lapack, solve_triangular
 
-from stretch_sim_cal.calibration.normal_equations import NormalEquations, columns_of, kept_shares, noise_shares
-from stretch_sim_cal.calibration.problem import CURVATURE, FIXED, FLOOR, RIGHT, UNKNOWN, Priors, State, Unknowns
+from stretch_sim_cal.calibration.problem import (
+    CURVATURE,
+    FIXED,
+    FLOOR,
+    RIGHT,
+    UNKNOWN,
+    NormalEquations,
+    Priors,
+    State,
+    Unknowns,
+    columns_of,
+    kept_shares,
+    noise_shares,
+)
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.planes import Plane
 from stretch_sim_cal.geometry.transforms import SIDES

@@ -1,28 +1,38 @@
-"""Results in words and in plain numbers, for terminals and machines: the nodes and the commands say the same."""
+"""The stages of a result in words and in plain numbers, for terminals and machines: nodes and commands say the same."""
 
 import math
 from collections.abc import Mapping
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from stretch_sim_cal.calibration.calibration_file import ARRAY
-from stretch_sim_cal.calibration.mounts.result import MountsResult, total_deviations
-from stretch_sim_cal.calibration.mounts.robot import Chosen
+from stretch_sim_cal.calibration.alignment.joint_estimate import AnotherPlace
+from stretch_sim_cal.calibration.calibration_file import ARRAY, CalibrationFile
+from stretch_sim_cal.calibration.mounts.file import each_mount
+from stretch_sim_cal.calibration.mounts.result import MountSettings, MountsResult, total_deviations
+from stretch_sim_cal.calibration.mounts.robot import MountedRobot, proposed
 from stretch_sim_cal.calibration.observability import UNOBSERVED
-from stretch_sim_cal.calibration.results import AlignmentResult, FloorResult, LidarPoses
+from stretch_sim_cal.calibration.results import FloorResult, LidarPoses
 from stretch_sim_cal.calibration.wheel_odometry import Wheels
 from stretch_sim_cal.command import listed
 from stretch_sim_cal.geometry.planes import floor_of_footprint
-from stretch_sim_cal.geometry.transforms import error, inverse, to_xyz_rpy
-
-if TYPE_CHECKING:
-    from stretch_sim_cal.calibration.alignment.another_place import AnotherPlace
-
+from stretch_sim_cal.geometry.transforms import SIDES, error, inverse, to_xyz_rpy
 
 # The share by which a standard deviation has to become smaller for a further standing place to be proposed.
 WORTH = 0.1
+
+
+class Stage(NamedTuple):
+    """A part of a result: its `name`, the `result` object with refusals and warnings, its `numbers` (plain numbers and
+    arrays in mm and deg, with standard deviations) and `lines` for the terminal, and the line that proposes a further
+    standing place or pose, "" without one."""
+
+    name: str
+    result: Any
+    numbers: dict[str, Any]
+    lines: list[str]
+    proposal: str = ""
 
 
 def placed_in(pose: np.ndarray) -> dict:
@@ -43,30 +53,32 @@ def _moved(described: np.ndarray, pose: np.ndarray, before: str) -> dict:
     return {f"moved_from_{before}_mm": 1e3 * moved, f"turned_from_{before}_deg": np.degrees(turned)}
 
 
-def alignment_numbers(
-    result: AlignmentResult, first_guess: np.ndarray, base_from_left: np.ndarray,
-    another_place: "AnotherPlace | None" = None,
-) -> dict:  # fmt: skip
-    """Return an alignment of two lidars by another method as plain numbers and arrays by name: mm, deg, standard
-    deviations, and their frames; and the gain of `another_place`, if it is known and large enough."""
-    right_to_left, further = result.right_to_left, None
+def alignment_stage(
+    aligned: LidarPoses, described: Mapping[str, np.ndarray], another_place: AnotherPlace | None = None
+) -> Stage:
+    """Return an alignment against the `described` poses (4, 4) in base_link by name. That of two lidars by another
+    method is with its frames, and with the gain of `another_place`, if it is known and large enough."""
+    if len(aligned.names) == 1:
+        return Stage("alignment", aligned, {}, ["one lidar: there is nothing to align"])
+    if len(aligned.names) > len(SIDES) or aligned.method == ARRAY:
+        return _lidars_stage(aligned, described)
+    left, right = described.values()
+    result, further = aligned.aligned(*aligned.names), None
     if another_place is not None and another_place.gain.max() >= WORTH:
         both = np.column_stack([another_place.before, another_place.after])
         further = {"turn_deg": np.degrees(another_place.turn), "standard_deviation_mm": (1e3 * both[0]).tolist(),
                    "standard_deviation_deg": np.degrees(both[1]).tolist()}  # fmt: skip
-    return {
+    right_to_left = result.right_to_left
+    numbers = {
         "method": result.method, "num_frames": result.num_frames, "right_to_left": right_to_left,
         **placed_in(right_to_left), **_deviations(result.covariance),
-        "right_in_base_link": placed_in(base_from_left @ right_to_left),
-        **_moved(first_guess, right_to_left, "first_guess"), "rmse_mm": result.rmse * 1e3, "overlap": result.overlap,
+        "right_in_base_link": placed_in(left @ right_to_left),
+        **_moved(inverse(left) @ right, right_to_left, "first_guess"), "rmse_mm": result.rmse * 1e3,
+        "overlap": result.overlap,
         "directions": [asdict(direction) | {"observed": direction.observed} for direction in result.directions],
         "diagnostics": result.diagnostics, "further_place": further,
     }  # fmt: skip
-
-
-def alignment_lines(result: AlignmentResult, numbers: dict) -> list[str]:
-    """Return an alignment and its `alignment_numbers` as lines for the terminal."""
-    base, places, further = numbers["right_in_base_link"], result.diagnostics.get("places", 1), numbers["further_place"]
+    base, places = numbers["right_in_base_link"], result.diagnostics.get("places", 1)
     standing = f" from {places} standing places" if places > 1 else ""
     agree = f"surfaces agree to {numbers['rmse_mm']:.2f} mm (rms)"
     agree = agree if math.isfinite(result.rmse) else "no surface agrees"
@@ -84,50 +96,52 @@ def alignment_lines(result: AlignmentResult, numbers: dict) -> list[str]:
         deviation, bound = each.formatted(each.standard_deviation, ".4f"), each.formatted(each.bound, ".3g")
         unknown = "" if each.observed else "  <- not determined by this scene"
         lines.append(f"  {each.name}: {deviation} (bound {bound}){unknown}")
-    if further is not None:
-        (before, after), (angle_before, angle_after) = (further[f"standard_deviation_{of}"] for of in ("mm", "deg"))
-        lines.append(
-            f"  a further standing place that would help most: the robot turned by {further['turn_deg']:.0f} deg (the "
-            f"standard deviation of lidar to lidar, {before:.2f} mm and {angle_before:.4f} deg on each axis, would be "
-            f"{100 * (1 - after / before):.0f} % and {100 * (1 - angle_after / angle_before):.0f} % smaller)"
-        )
-    return lines
+    if further is None:
+        return Stage("alignment", aligned, numbers, lines)
+    (before, after), (angle_before, angle_after) = (further[f"standard_deviation_{of}"] for of in ("mm", "deg"))
+    lines.append(
+        f"  a further standing place that would help most: the robot turned by {further['turn_deg']:.0f} deg (the "
+        f"standard deviation of lidar to lidar, {before:.2f} mm and {angle_before:.4f} deg on each axis, would be "
+        f"{100 * (1 - after / before):.0f} % and {100 * (1 - angle_after / angle_before):.0f} % smaller)"
+    )
+    return Stage("alignment", aligned, numbers, lines, lines[-1].strip())
 
 
-def lidars_numbers(result: LidarPoses, nominal: Mapping[str, np.ndarray]) -> dict:
-    """Return the lidars against their `nominal` poses (4, 4) by name, as plain numbers and arrays: each in
-    the first one's frame and in base_link, and every pair with its standard deviations, and whether it was used."""
-    first, to_first = result.names[0], result.to_first
+def _lidars_stage(result: LidarPoses, described: Mapping[str, np.ndarray]) -> Stage:
+    """Return the lidars against the `described` poses (4, 4) by name: each in the first one's frame and in base_link,
+    and every pair with its standard deviations, and whether it was used."""
+    (first, *others), to_first = result.names, result.to_first
     lidars = {name: {"in_base_link": placed_in(pose)} for name, pose in result.base_from_lidar.items()}
     for name, pose in to_first.items():
-        described = inverse(nominal[first]) @ nominal[name]
-        lidars[name] |= {f"to_{first}": pose, **placed_in(pose), **_moved(described, pose, "description")}
+        nominal = inverse(described[first]) @ described[name]
+        lidars[name] |= {f"to_{first}": pose, **placed_in(pose), **_moved(nominal, pose, "description")}
     pairs = [
         {
             "lidars": list(pair.names), "used": pair.used, "overlap": pair.overlap,
             **_deviations(result.covariance(*pair.names)), "refusals": list(pair.refusals),
         } for pair in result.pairs
     ]  # fmt: skip
-    return {"num_frames": result.num_frames, "lidars": lidars, "pairs": pairs, "diagnostics": result.diagnostics}
-
-
-def lidars_lines(result: LidarPoses, numbers: dict) -> list[str]:
-    """Return the lidars and their `lidars_numbers` as lines for the terminal."""
-    first, *others = result.names
+    numbers = {"num_frames": result.num_frames, "lidars": lidars, "pairs": pairs, "diagnostics": result.diagnostics}
     how = "in one estimate" if result.method == ARRAY else f"by {result.method}, each with {first}"
     lines = [f"{len(result.names)} lidars {how} ({numbers['num_frames']} clouds of each), to {first}:"]
     for name in others:
-        pose = numbers["lidars"][name]
+        pose = lidars[name]
         off = f"{pose['moved_from_description_mm']:.2f} mm and {pose['turned_from_description_deg']:.3f} deg"
         place = f"xyz {listed(pose['xyz'], 5)} m, rpy {listed(pose['rpy_deg'], 4)} deg"
         lines.append(f"  {name}: {place}; {off} from the description")
-    for pair in numbers["pairs"]:
+    for pair in pairs:
         mm, deg = pair["standard_deviation_mm"], pair["standard_deviation_deg"]
         seen = f"overlap {100 * pair['overlap']:.0f} %" if pair["used"] else "no common view, linked by others"
         known = np.all(mm < 500.0 * UNOBSERVED)
         text = f"standard deviation {listed(mm, 3)} mm, {listed(deg, 4)} deg" if known else "not determined"
         lines.append(f"  {' - '.join(pair['lidars'])}: {text} ({seen})")
-    return lines
+    return Stage("lidars", result, numbers, lines)
+
+
+def wheels_stage(result: Wheels) -> Stage:
+    """Return the lidars against the wheels."""
+    numbers = wheels_numbers(result)
+    return Stage("wheels", result, numbers, wheels_lines(result, numbers))
 
 
 def wheels_numbers(result: Wheels) -> dict:
@@ -171,12 +185,12 @@ def wheels_lines(result: Wheels, numbers: dict) -> list[str]:
     return lines
 
 
-def floor_numbers(result: FloorResult, nominal_footprint_from_base: np.ndarray) -> dict:
-    """Return a floor as plain numbers and arrays by name: mm, deg, standard deviations, support."""
+def floor_stage(result: FloorResult, nominal_footprint_from_base: np.ndarray) -> Stage:
+    """Return a floor against that of the description (4, 4), with its support; of none that it is not known."""
     normal = result.plane.normal
     nominal = floor_of_footprint(nominal_footprint_from_base)
     deviations = np.sqrt(np.diag(result.covariance))
-    return {
+    numbers = {
         "method": result.method, "num_frames": result.num_frames, "num_inliers": result.num_inliers,
         "footprint_from_base": result.footprint_from_base, "normal": normal, "offset": result.plane.offset,
         "height_mm": result.plane.offset * 1e3, "height_standard_deviation_mm": deviations[0] * 1e3,
@@ -186,17 +200,13 @@ def floor_numbers(result: FloorResult, nominal_footprint_from_base: np.ndarray) 
         "support_gap_deg": float(np.degrees(result.support.gap)) if result.support else None,
         "diagnostics": result.diagnostics,
     }  # fmt: skip
-
-
-def floor_lines(result: FloorResult, numbers: dict) -> list[str]:
-    """Return a floor and its `floor_numbers` as lines for the terminal; of none that it is not known."""
     title = f"floor in base_link ({result.method}, {result.num_frames} pairs of clouds, {result.num_inliers} returns):"
     if not np.isfinite(result.covariance).all():
-        return [f"{title} unknown"]
+        return Stage("floor", result, numbers, [f"{title} unknown"])
     deviation, relative = numbers["height_standard_deviation_mm"], numbers["higher_than_described_mm"]
     tilts = [f"{listed(numbers[key], 4)} deg" for key in ("tilt_deg", "tilt_standard_deviation_deg")]
     gap = f"widest gap around the robot {numbers['support_gap_deg']:.0f} deg" if result.support else ""
-    return [
+    lines = [
         title,
         f"  base_link lies {numbers['height_mm']:.2f} mm above it, standard deviation {deviation:.3f} mm"
         f" ({relative:+.2f} mm relative to the description)",
@@ -204,27 +214,23 @@ def floor_lines(result: FloorResult, numbers: dict) -> list[str]:
         f"  returns scatter {numbers['rmse_mm']:.2f} mm (rms) about the plane",
         *([f"  supported by {result.support.area:.1f} m2 of floor, {gap}"] if result.support else []),
     ]
+    return Stage("floor", result, numbers, lines)
 
 
-def mount_numbers(
-    result: MountsResult, nominal: Mapping[str, np.ndarray], every: Mapping[str, tuple[np.ndarray, np.ndarray]]
-) -> dict:  # fmt: skip
-    """Return plain numbers, mm and deg; `every` are poses (4, 4) and covariances (6, 6) as of `each_mount`."""
+def mounts_stage(result: MountsResult, robot: MountedRobot, settings: MountSettings, file: CalibrationFile) -> Stage:
+    """Return extrinsics of a robot, and the further pose that would help most, if one would; lidars without returns
+    from the robot are placed by the file's transforms."""
     numbers: dict = {"num_samples": result.num_samples, "num_points": result.num_points, "rmse_mm": 1e3 * result.rmse}
-    for side, (pose, covariance) in every.items():
+    for side, (pose, covariance) in each_mount(file, result).items():
         position, angle = total_deviations(covariance, pose)
-        distance, turned = error(nominal[side], pose)
+        distance, turned = error(robot.nominal[side], pose)
         numbers[side] = {
             "base_link_from_lidar": pose, **placed_in(pose),
             "from_description_mm": 1e3 * distance, "from_description_deg": np.degrees(turned),
             "standard_deviation_mm": 1e3 * position, "standard_deviation_deg": np.degrees(angle),
         }  # fmt: skip
     offsets = {offset.joint: offset.numbers | {"separable": offset.separable} for offset in result.joint_offsets}
-    return numbers | {"joint_offsets": offsets, "diagnostics": result.diagnostics}
-
-
-def mount_lines(result: MountsResult, numbers: dict, proposal: Chosen | None) -> list[str]:
-    """Return the result as lines for the terminal."""
+    numbers |= {"joint_offsets": offsets, "diagnostics": result.diagnostics}
     lines = [f"lidars in base_link, from {result.num_samples} arm poses, {result.num_points} returns of the robot:"]
     for side, pose in numbers.items():
         if not isinstance(pose, dict) or "base_link_from_lidar" not in pose:
@@ -246,14 +252,14 @@ def mount_lines(result: MountsResult, numbers: dict, proposal: Chosen | None) ->
             f"  {offset.joint} is {scale * value:+.2f} {unit} from its reading (+- {scale * deviation:.2f} {unit}) "
             f"and moves {100 * offset.scale:+.2f} % further (+- {100 * offset.scale_deviation:.2f} %)"
         )
-    if proposal is not None:
+    if (proposal := proposed(result, robot, settings)) is not None:
         share = proposal.deviation / proposal.before
         position, angle = max(map(result.total_deviations_of, result.directions))
         lines.append(
             f"  a further pose that would help most: {proposal.name} (the less certain lidar's standard deviation "
             f"{1e3 * position:.2f} mm and {np.degrees(angle):.3f} deg would be {100 * (1 - share):.0f} % smaller)"
         )
-    return lines
+    return Stage("mounts", result, numbers, lines, "" if proposal is None else lines[-1].strip())
 
 
 def plain(value: Any) -> Any:

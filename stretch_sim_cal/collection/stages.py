@@ -16,8 +16,9 @@ from stretch_sim_cal.calibration.lidars import DescribedLidar, with_lidars
 from stretch_sim_cal.calibration.mounts.file import stored_mounts, with_floor, with_mounts
 from stretch_sim_cal.calibration.mounts.robot import SCANS, MountedRobot, with_left_checked
 from stretch_sim_cal.calibration.observations import Observations, known_alignment, load_beside
-from stretch_sim_cal.calibration.pipeline import Clouds, Stage
+from stretch_sim_cal.calibration.pipeline import Clouds
 from stretch_sim_cal.calibration.results import LidarPoses
+from stretch_sim_cal.calibration.summaries import Stage, alignment_stage, floor_stage, mounts_stage
 from stretch_sim_cal.command import one_line, refuse
 from stretch_sim_cal.robot.profile import RobotProfile
 
@@ -76,7 +77,7 @@ def align(
     places. Its note is why the left lidar's extrinsics were not checked, "" if they were. `joints` (m, rad) may fill up
     while clouds are taken."""
     if len(lidars) == 1:
-        stage = pipeline.alignment_stage(method.solve(), {})
+        stage = alignment_stage(method.solve(), {})
         return Outcome([stage], lambda file: with_lidars(file, stage.result, robot_id))
     seen: list[Clouds] = []
     for each in clouds:
@@ -90,7 +91,7 @@ def align(
     of_robot = source.description, joints, file, sensors, source.profile
     result, unchecked = with_left_checked(method.solve(), seen, *of_robot)
     gain = method.another_place() if result.accepted else None
-    stage = pipeline.alignment_stage(result, source.described, gain)
+    stage = alignment_stage(result, source.described, gain)
     return Outcome([stage], lambda file: with_lidars(file, result, robot_id), result.observations, note=unchecked)
 
 
@@ -104,7 +105,7 @@ def find_floor(
     footprint = source.footprint_from_base
     floor = pipeline.solved(pipeline.LidarFloor(method, lidars, footprint, source.body, known), clouds)
     return Outcome(
-        [pipeline.floor_stage(floor, footprint)], lambda file: with_floor(file, floor, robot_id, described_left),
+        [floor_stage(floor, footprint)], lambda file: with_floor(file, floor, robot_id, described_left),
         observations and replace(observations, floor=floor.by_units),
     )  # fmt: skip
 
@@ -113,7 +114,7 @@ def by_mounts(result: Any, robot: MountedRobot, settings: Any, file: Calibration
     """Return what the lidars' extrinsics of a robot come to beside what the `file` has."""
     known, left = load_beside(file), robot.nominal["left"]
     return Outcome(
-        [pipeline.mounts_stage(result, robot, settings, file)],
+        [mounts_stage(result, robot, settings, file)],
         lambda file: with_mounts(file, result, robot_id, left, observations=known),
         known and known.better(result.units),
     )

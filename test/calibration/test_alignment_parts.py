@@ -11,9 +11,8 @@ from stretch_sim_cal.calibration import methods
 from stretch_sim_cal.calibration.alignment import joint_estimate
 from stretch_sim_cal.calibration.clouds import Cloud, DirectionCells, DirectionGrid
 from stretch_sim_cal.calibration.floor.support_method import SupportFloor
-from stretch_sim_cal.calibration.normal_equations import NormalEquations
 from stretch_sim_cal.calibration.observability import axis_name, covariance_of, directions, unobserved
-from stretch_sim_cal.calibration.problem import RIGHT, Priors, State, Unknowns
+from stretch_sim_cal.calibration.problem import RIGHT, NormalEquations, Priors, State, Unknowns
 from stretch_sim_cal.calibration.solver import Solver
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import exp, from_xyz_rpy

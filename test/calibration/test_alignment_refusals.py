@@ -19,6 +19,7 @@ import stretch_sim_cal as cal
 from stretch_sim_cal.calibration import summaries
 from stretch_sim_cal.calibration.alignment import ties
 from stretch_sim_cal.calibration.alignment.planes import PlaneAlignment
+from stretch_sim_cal.calibration.results import LidarPoses
 from stretch_sim_cal.calibration.settings import AlignmentSettings
 from stretch_sim_cal.errors import Refused
 from stretch_sim_cal.geometry.transforms import error, exp, from_xyz_rpy, inverse
@@ -45,9 +46,9 @@ def test_what_a_world_does_not_show_is_named_and_left_at_the_guess(world, unobse
     if world == "long_corridor":
         assert len(result.refusals) == 1
         assert "sliding along base x" in result.refusals[0] and "unbounded" in result.refusals[0]
-        lines = summaries.alignment_lines(
-            result, summaries.alignment_numbers(result, scene.initial, scene.base_from_left)
-        )
+        described = {"left": scene.base_from_left, "right": scene.base_from_left @ scene.initial}
+        of_two = LidarPoses.of_pairs("left", scene.base_from_left, {"right": result})
+        lines = summaries.alignment_stage(of_two, described).lines
         assert any(line.endswith("base x: unbounded (bound 5 mm)  <- not determined by this scene") for line in lines)
         assert not any(number in " ".join(lines).split() for number in ("inf", "nan"))
         distance, angle = error(scene.truth, result.right_to_left)

@@ -382,7 +382,7 @@ def test_lidars_that_do_not_look_at_the_floor_are_refused():
                for pair in scene.pairs(2))  # fmt: skip
     result = solve(scene.method(), upwards)
     assert "no_floor: no lidar sees the floor" in the_refusal(result)
-    (line,) = summaries.floor_lines(result, summaries.floor_numbers(result, np.eye(4)))
+    (line,) = summaries.floor_stage(result, np.eye(4)).lines
     assert line == "floor in base_link (support, 2 pairs of clouds, 0 returns): unknown"
 
 

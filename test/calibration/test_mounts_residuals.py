@@ -17,8 +17,7 @@ from stretch_sim_cal.calibration.mounts.residuals import (
     noise_weights,
 )
 from stretch_sim_cal.calibration.mounts.result import MountSettings
-from stretch_sim_cal.calibration.normal_equations import NormalEquations
-from stretch_sim_cal.calibration.problem import State
+from stretch_sim_cal.calibration.problem import NormalEquations, State
 from stretch_sim_cal.geometry.transforms import adjoint, apply, exp, from_rotation_translation, from_xyz_rpy
 from stretch_sim_cal.sensor.sensor import load_sensor
 from stretch_sim_cal.sensor.unit import INCIDENCE, UNKNOWN_SENSOR, ErrorModel, UnitSpread, directions, weak_echo

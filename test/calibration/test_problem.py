@@ -8,13 +8,13 @@ import pytest
 from scipy import sparse
 
 from stretch_sim_cal.calibration import solver as solving
-from stretch_sim_cal.calibration.normal_equations import NormalEquations
 from stretch_sim_cal.calibration.problem import (
     CURVATURE,
     FLOOR,
     LEFT,
     RIGHT,
     UNKNOWN,
+    NormalEquations,
     Priors,
     State,
     Unknowns,

@@ -7,10 +7,17 @@ import numpy as np
 import pytest
 
 from stretch_sim_cal.calibration.clouds import DirectionCells, cloud_of
-from stretch_sim_cal.calibration.noise import Noise
-from stretch_sim_cal.calibration.normal_equations import NormalEquations
-from stretch_sim_cal.calibration.patches import Fits, Patches, assign, fit_planes, remeasured, seed_patches
-from stretch_sim_cal.calibration.problem import CURVATURE, FLOOR, LEFT, RIGHT, State, Unknowns, floor_rows
+from stretch_sim_cal.calibration.patches import Fits, Noise, Patches, assign, fit_planes, remeasured, seed_patches
+from stretch_sim_cal.calibration.problem import (
+    CURVATURE,
+    FLOOR,
+    LEFT,
+    RIGHT,
+    NormalEquations,
+    State,
+    Unknowns,
+    floor_rows,
+)
 from stretch_sim_cal.calibration.room import (
     COUNTS,
     DISAGREE,

@@ -17,10 +17,9 @@ from stretch_sim_cal.calibration.coarse import credible
 from stretch_sim_cal.calibration.consistency import Consistency, View, Views, between
 from stretch_sim_cal.calibration.finding import OF_ALL_PLACES, Finding
 from stretch_sim_cal.calibration.motion import Motion
-from stretch_sim_cal.calibration.normal_equations import columns_of
 from stretch_sim_cal.calibration.observability import unobserved
 from stretch_sim_cal.calibration.observations import by_poses
-from stretch_sim_cal.calibration.problem import Unknowns
+from stretch_sim_cal.calibration.problem import Unknowns, columns_of
 from stretch_sim_cal.calibration.results import LidarPoses, SeenPair
 from stretch_sim_cal.calibration.room import RoomBlock, scale_of
 from stretch_sim_cal.calibration.settings import AlignmentSettings

@@ -1,4 +1,5 @@
-"""The joint estimate of the lidars' poses by the patches of the rooms at all standing places."""
+"""The joint estimate of the lidars' poses by the patches of the rooms at all standing places: itself, without one place
+or surface, and with a further standing place, whose gain is predicted."""
 
 import itertools
 from collections.abc import Iterator, Sequence
@@ -6,16 +7,16 @@ from copy import deepcopy
 from dataclasses import dataclass, replace
 
 import numpy as np
+import small_gicp
 from scipy.linalg import eigh
 
 from stretch_sim_cal.calibration.coarse import large_planes
-from stretch_sim_cal.calibration.noise import Noise
-from stretch_sim_cal.calibration.normal_equations import NormalEquations
-from stretch_sim_cal.calibration.problem import State, Unknowns
-from stretch_sim_cal.calibration.room import SOMEBODY, RoomBlock, room_block
+from stretch_sim_cal.calibration.patches import MIN_INCIDENCE_COSINE, Noise
+from stretch_sim_cal.calibration.problem import RIGHT, NormalEquations, State, Unknowns
+from stretch_sim_cal.calibration.room import SOMEBODY, RoomBlock, remeasured_block, room_block
 from stretch_sim_cal.calibration.solver import BY_NOISE, Solution, Solver
 from stretch_sim_cal.calibration.surfaces import Lidar
-from stretch_sim_cal.geometry.transforms import apply, inverse, log
+from stretch_sim_cal.geometry.transforms import apply, from_xyz_rpy, inverse, log
 
 # The distance (m) that the lidars' surfaces may still have after the coarse stage and in the passes that follow, and
 # the number of shifted grids of patches: the bias by a grid's borders is different in each.
@@ -41,18 +42,22 @@ LEANS, LOOKED_AT = 2.5, 1.2
 BEGINS = 0.2
 # Estimates that are closer to each other, in standard deviations, are the same.
 SAME_WITHIN = 2.0
+# Of a further standing place: the robot's turn on the spot.
+TURN = np.radians(90.0)
+# A cell hits a patch that was seen so near (rad) to its direction: channels of sparse lidars are as far apart.
+NEAR = np.radians(3.0)
+# The largest distance of hits from a patch's centre, in its size; as cells are assigned to patches.
+REACH = 0.75
 
 
 @dataclass(frozen=True)
 class JointEstimate:
-    """The `state` after the last pass, its `solution`, the `equations`, of whose information about the poses
-    `noise_information` (6 (n - 1), 6 (n - 1)) is by noise alone, and their `blocks` (by place). `drift` (6 (n - 1),)
-    is the way that an estimate that does not converge would go on."""
+    """The `state` after the last pass, its `solution`, the `equations` with their noise, and their `blocks` (by place).
+    `drift` (6 (n - 1),) is the way that an estimate that does not converge would go on."""
 
     state: State
     solution: Solution
     equations: NormalEquations
-    noise_information: np.ndarray
     blocks: list[RoomBlock]
     drift: np.ndarray | None = None
 
@@ -72,7 +77,7 @@ def estimate_jointly(places: Sequence[tuple[Lidar, ...]], state: State, solver: 
         step = np.linalg.solve(axes, change)
         # Along axes of which noise has most of the information (it is not in the covariance, `kept_shares`), it would
         # lead away from the guess.
-        determined = np.einsum("ia,ij,ja->a", axes, estimate.noise_information, axes) < BY_NOISE / (1.0 - BY_NOISE) ** 2
+        determined = np.einsum("ia,ij,ja->a", axes, estimate.equations.noise, axes) < BY_NOISE / (1.0 - BY_NOISE) ** 2
         ahead = np.zeros(len(step)) if before is None else _ahead(step, before) * determined
         last = STILL if before is None else CONVERGED
         if number < len(PASSES) - 1:
@@ -97,13 +102,21 @@ def _one_pass(
 ) -> JointEstimate:
     """Return the estimate after one pass from a state, by surfaces that are up to `slack` (m) apart."""
     blocks = [room_block(lidars, state, noise, slack, grids) for lidars, noise in zip(places, noises, strict=True)]
-    equations = NormalEquations.empty(solver.unknowns.size)
-    for block, lidars in zip(blocks, places, strict=True):
-        block.add_to(equations, solver.unknowns, lidars)
-    noise_information = sum(block.noise_information() for block in blocks)
+    equations = equations_of(blocks, places, solver.unknowns)
     # Far from the solution many residuals look like a wrong scale.
-    state, solution = solver.step(equations, state, noise_information, far=slack == 0.0)
-    return JointEstimate(state, solution, equations, noise_information, blocks)
+    state, solution = solver.step(equations, state, equations.noise, far=slack == 0.0)
+    return JointEstimate(state, solution, equations, blocks)
+
+
+def equations_of(
+    blocks: Sequence[RoomBlock], places: Sequence[tuple[Lidar, ...]], unknowns: Unknowns
+) -> NormalEquations:
+    """Return the sum of the normal equations, and of the noise in them, of blocks with the lidars of each."""
+    equations = NormalEquations.empty(unknowns.size)
+    for block, lidars in zip(blocks, places, strict=True):
+        block.add_to(equations, unknowns, lidars)
+        equations.noise = equations.noise + block.noise_information()
+    return equations
 
 
 def _ahead(step: np.ndarray, before: np.ndarray) -> np.ndarray:
@@ -168,48 +181,31 @@ def leave_one_surface_out(
     of lidars that are each possible may explain a wall, a curtain or a pane that stands elsewhere for one lidar, and
     move the poses for it."""
     unknowns, result = solver.unknowns, []
-    everything = _Equations(estimate.equations, estimate.noise_information)
+
+    def without(equations: NormalEquations, block: RoomBlock, lidars: tuple[Lidar, ...]) -> NormalEquations:
+        return equations.plus(equations_of([block], [lidars], unknowns).weighing(-1.0))
+
     for number, (lidars, block) in enumerate(zip(places, estimate.blocks, strict=True)):
         elements = replace(block.only(np.zeros(0, int)), elements=block.elements)
-        patches = everything.plus(-1.0, _Equations.of(elements, lidars, unknowns))
-        by_patches = patches.solution(solver, block.state, learn=False)
+        patches = without(estimate.equations, elements, lidars)
+        by_patches = solver.solve(patches, block.state, patches.noise, learn=False)
         for normal, offset, of_plane in _heavy_planes(block):
-            rest_of_patches = patches.plus(-1.0, _Equations.of(block.only(of_plane), lidars, unknowns))
-            if _apart(by_patches, rest_of_patches.solution(solver, block.state, learn=False), unknowns) < LOOKED_AT:
+            rest_of_patches = without(patches, block.only(of_plane), lidars)
+            by_rest = solver.solve(rest_of_patches, block.state, rest_of_patches.noise, learn=False)
+            if _apart(by_patches, by_rest, unknowns) < LOOKED_AT:
                 continue
             kept = np.abs(block.surface.points @ normal - offset) > OF_PLANE
             rest = tuple(lidar.only(kept[block.surface.side == side]) for side, lidar in enumerate(lidars))
             if not all(np.any(lidar.surface.usable) for lidar in rest):
                 continue
-            without = room_block(rest, block.state, block.noise, 0.0, 1)
-            others = everything.plus(-1.0, _Equations.of(block, lidars, unknowns))
-            equations = others.plus(1.0, _Equations.of(without, rest, unknowns))
-            solution = equations.solution(deepcopy(solver), block.state, learn=True)
+            again = room_block(rest, block.state, block.noise, 0.0, 1)
+            equations = without(estimate.equations, block, lidars).plus(equations_of([again], [rest], unknowns))
+            solution = deepcopy(solver).solve(equations, block.state, equations.noise)
             if _apart(estimate.solution, solution, unknowns) > LEANS:
                 all_others = [*places[:number], rest, *places[number + 1 :]]
                 converged = estimate_jointly(all_others, unknowns.moved(block.state, solution.change), deepcopy(solver))
                 result.append(Leaning(offset * normal, pose_change(estimate.state, converged.state)))
     return result
-
-
-@dataclass(frozen=True)
-class _Equations:
-    """Normal equations, of whose information about the poses `noise` (6 (n - 1), 6 (n - 1)) is by noise alone."""
-
-    normal: NormalEquations
-    noise: np.ndarray
-
-    @classmethod
-    def of(cls, block: RoomBlock, lidars: Sequence[Lidar], unknowns: Unknowns) -> "_Equations":
-        equations = NormalEquations.empty(unknowns.size)
-        block.add_to(equations, unknowns, lidars)
-        return cls(equations, block.noise_information())
-
-    def plus(self, share: float, other: "_Equations") -> "_Equations":
-        return _Equations(self.normal.plus(other.normal.weighing(share)), self.noise + share * other.noise)
-
-    def solution(self, solver: Solver, state: State, learn: bool) -> Solution:
-        return solver.solve(self.normal, state, self.noise, learn)
 
 
 def _apart(estimate: Solution, without: Solution, unknowns: Unknowns) -> float:
@@ -237,3 +233,94 @@ def pose_change(before: State, after: State) -> np.ndarray:
     """Return the twists (6 (n - 1),) of all lidars but the first from one state to another."""
     pairs = zip(after.base_from_lidar[1:], before.base_from_lidar[1:], strict=True)
     return np.concatenate([log(now @ inverse(pose)) for now, pose in pairs])
+
+
+@dataclass(frozen=True)
+class AnotherPlace:
+    """Standard deviations (2,) of lidar to lidar in m and rad, each the root mean square over the axes: `before`, and
+    `after` the robot was turned by `turn` (rad) and as many frames were taken again."""
+
+    before: np.ndarray
+    after: np.ndarray
+    turn: float = TURN
+
+    @property
+    def gain(self) -> np.ndarray:
+        """The shares (2,) by which they would be smaller."""
+        return 1.0 - self.after / self.before
+
+
+def after_turning(
+    lidars: tuple[Lidar, Lidar], estimate: JointEstimate, solver: Solver, covariance: np.ndarray,
+    base_from_left: np.ndarray,
+) -> AnotherPlace:  # fmt: skip
+    """Return the gain of a turn on the spot, given the estimate from the place at which the lidars have these cells.
+    By what the `covariance` (6, 6) that is said of it exceeds its own, that after the turn is expected to do, too.
+
+    The patches that both lidars saw are turned with the room about base_link's z axis, and every cell is predicted to
+    hit the patch that is nearest to its direction. Its returns lie on the patch, so they add information and change
+    nothing. The lidars' errors under their priors are common to all places: the patches are seen by other channels, at
+    other ranges and incidences. A cell whose part of the room was not visible before (a wall, mostly, while the floor
+    is seen all around) counts once more as it did in the first view.
+    """
+    block = estimate.blocks[0]
+    rotation = from_xyz_rpy([0.0, 0.0, 0.0], [0.0, 0.0, -TURN])
+    again = _looking_again(lidars, block, inverse(base_from_left) @ rotation @ base_from_left)
+    turned = room_block(again, block.state, block.noise, 0.0, block.grids, exact=True)
+    known = np.concatenate([lidar.surface.usable for lidar in again])
+    unseen = replace(block, members=block.members.only(~known[block.members.cell]), elements=None)
+    unseen = remeasured_block(lidars, block.state, unseen, None)
+    added = equations_of((turned, unseen), (again, lidars), solver.unknowns)
+    noise_information = estimate.equations.noise + unseen.noise_information() + turned.noise_information()
+    both = deepcopy(solver).solve(estimate.equations.plus(added), block.state, noise_information)
+    before, after = (_deviations(each.covariance[RIGHT, RIGHT]) for each in (estimate.solution, both))
+    said = _deviations(covariance)
+    return AnotherPlace(said, said * after / before)
+
+
+def _deviations(covariance: np.ndarray) -> np.ndarray:
+    return np.sqrt(np.diag(covariance).reshape(2, 3).mean(axis=1))
+
+
+def _looking_again(lidars: tuple[Lidar, Lidar], block: RoomBlock, turned: np.ndarray) -> tuple[Lidar, Lidar]:
+    """Return the lidars with their cells on the patches that they would hit with the room `turned` (4, 4) in the left
+    lidar's frame; the other cells are not usable."""
+    patches, state = block.flat[0], block.state
+    members = block.members.only(block.member_weights(block.members) > 0)
+    # Cells of no patch (-1) hide those behind them.
+    number = np.full(len(block.surface.points), -1)
+    number[members.cell] = members.patch
+    points, normals = apply(turned, block.surface.points), patches.normals @ turned[:3, :3].T
+    centres = apply(turned, patches.centres)
+    result, first = [], 0
+    for side, lidar in enumerate(lidars):
+        cells = slice(first, first := first + len(lidar.surface.points))
+        origins, rays = block.surface.origins[cells], block.surface.rays[cells]
+        to_lidar = inverse(state.base_from_lidar[side])
+        seen = apply(to_lidar, points)
+        index = small_gicp.KdTree(seen / np.linalg.norm(seen, axis=1, keepdims=True))
+        nearest, squares = index.batch_knn_search(rays @ to_lidar[:3, :3].T, 1)
+        patch = np.where(squares[:, 0] < NEAR**2, number[nearest[:, 0].astype(np.int64)], -1)
+        normal, centre = normals[patch], centres[patch]
+        cosines = -np.einsum("ki,ki->k", normal, rays)
+        ahead = cosines > MIN_INCIDENCE_COSINE
+        ranges = np.einsum("ki,ki->k", normal, origins - centre) / np.where(ahead, cosines, 1.0)
+        hits = origins + ranges[:, None] * rays
+        inside = np.linalg.norm(hits - centre, axis=1) < REACH * patches.sizes[patch]
+        usable = lidar.surface.usable & (patch >= 0) & ahead & (ranges > 0) & inside
+        result.append(_seeing(lidar, usable, apply(to_lidar, hits), normal @ to_lidar[:3, :3].T, state.units[side]))
+    return tuple(result)
+
+
+def _seeing(lidar: Lidar, usable: np.ndarray, hits: np.ndarray, normals: np.ndarray, values: np.ndarray) -> Lidar:
+    """Return a lidar with errors of the parameters `values` whose `usable` cells (M,) see surfaces at `hits` (M, 3)
+    with `normals` (M, 3), in its frame."""
+    before = lidar.surface
+    hits = np.where(usable[:, None], hits, before.points)
+    surface = replace(
+        before, points=hits, normals=np.where(usable[:, None], normals, before.normals),
+        planarity=np.where(usable, 0.0, 1.0), usable=usable,
+    )  # fmt: skip
+    # Their returns are on the surface after correction of the lidar's errors.
+    published = 2.0 * hits - Lidar(surface, lidar.model).corrected(values).points
+    return Lidar(replace(surface, points=published), lidar.model)

@@ -18,11 +18,12 @@ from pathlib import Path
 import numpy as np
 
 from stretch_sim_cal.calibration import findings
-from stretch_sim_cal.calibration.alignment.another_place import AnotherPlace, after_turning
 from stretch_sim_cal.calibration.alignment.evidence import Evidence, PlaceEvidence, checked
 from stretch_sim_cal.calibration.alignment.joint_estimate import (
     SAME_WITHIN,
+    AnotherPlace,
     JointEstimate,
+    after_turning,
     estimate_jointly,
     leave_one_place_out,
     leave_one_surface_out,
@@ -143,13 +144,11 @@ class RoomAlignment:
         result = checked(evidence, self._intake, self._settings)
         if evidence.coarse_covariance is not None:
             return result
-        weight = evidence.scale**-2
         observations = Observations.of(
-            estimate.equations.weighing(weight), evidence.unknowns, estimate.blocks[0].state,
+            estimate.equations.weighing(evidence.scale**-2), evidence.unknowns, estimate.blocks[0].state,
             evidence.blocks[0].state, evidence.covariance,
         )  # fmt: skip
-        seen, noise_information = evidence.blocks[0].seen(), weight * estimate.noise_information
-        return replace(result, observations=replace(observations, patches=seen, noise_information=noise_information))
+        return replace(result, observations=replace(observations, patches=evidence.blocks[0].seen()))
 
     def _estimated(self, places: Sequence[tuple[Lidar, ...]], ties: Ties) -> tuple[Evidence, JointEstimate]:
         """Return the evidence for the estimate by the views of the pairs that tie the lidars, and the estimate."""

@@ -16,10 +16,9 @@ from stretch_sim_cal.calibration.floor import cells as floor_cells
 from stretch_sim_cal.calibration.floor import findings as checks
 from stretch_sim_cal.calibration.floor import fit as floor_fit
 from stretch_sim_cal.calibration.floor.fit import FoundFloor, find_floor, nearest_plane, within_search
-from stretch_sim_cal.calibration.noise import Noise
-from stretch_sim_cal.calibration.normal_equations import NormalEquations
 from stretch_sim_cal.calibration.observations import FloorByUnits, Observations
-from stretch_sim_cal.calibration.problem import FIXED, FLOOR, State, Unknowns
+from stretch_sim_cal.calibration.patches import Noise
+from stretch_sim_cal.calibration.problem import FIXED, FLOOR, NormalEquations, State, Unknowns
 from stretch_sim_cal.calibration.results import FloorResult
 from stretch_sim_cal.calibration.room import FloorTrust, RoomBlock, remeasured_block, room_block
 from stretch_sim_cal.calibration.settings import FloorSettings

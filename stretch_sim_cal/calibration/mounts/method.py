@@ -15,10 +15,9 @@ from stretch_sim_cal.calibration.mounts import result as results
 from stretch_sim_cal.calibration.mounts.model_errors import MOST_RELEASED, ModelErrors, with_model_errors
 from stretch_sim_cal.calibration.mounts.residuals import CloudReader, LidarRays, Matches, PosedSample, RobotUnknowns
 from stretch_sim_cal.calibration.mounts.result import MountSample, MountSettings, MountsResult, Residuals
-from stretch_sim_cal.calibration.normal_equations import NormalEquations, columns_of
 from stretch_sim_cal.calibration.observability import directions
 from stretch_sim_cal.calibration.observations import Observations
-from stretch_sim_cal.calibration.problem import Priors, State
+from stretch_sim_cal.calibration.problem import NormalEquations, Priors, State, columns_of
 from stretch_sim_cal.calibration.robust import TUKEY, TUKEY_SEARCH, robust_deviation, robust_equations, tukey_weights
 from stretch_sim_cal.calibration.solver import Marginalised, Solver, scalar_numbers
 from stretch_sim_cal.errors import InputError

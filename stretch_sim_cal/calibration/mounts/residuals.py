@@ -10,8 +10,7 @@ from scipy import sparse
 from stretch_sim_cal.calibration.body.returns import PosedTriangles, RobotView
 from stretch_sim_cal.calibration.clouds import DirectionGrid, model_of_rows
 from stretch_sim_cal.calibration.mounts.result import MountSample, MountSettings
-from stretch_sim_cal.calibration.normal_equations import NormalEquations, columns_of
-from stretch_sim_cal.calibration.problem import State, Unknowns
+from stretch_sim_cal.calibration.problem import NormalEquations, State, Unknowns, columns_of
 from stretch_sim_cal.geometry.points import lengths
 from stretch_sim_cal.geometry.transforms import adjoint, apply, by_twist, exp, from_xyz_rpy
 from stretch_sim_cal.robot.surfaces import Surface
