@@ -16,10 +16,6 @@ from scipy import sparse
 
 from stretch_sim_cal.calibration.patches import FINE_RANGE, MAX_LEVEL, PATCH_SIZE
 from stretch_sim_cal.calibration.problem import (
-    FLOOR,
-    LEFT,
-    POSES,
-    RIGHT,
     UNKNOWN,
     NormalEquations,
     Unknowns,
@@ -45,7 +41,8 @@ EVERY = 4
 def alignment_bound(recording: Recording, frames: int, whole: bool) -> np.ndarray:
     """Return the covariance (6, 6) of the right lidar's twist in the left lidar's frame; `whole` faces or patches."""
     information = _information(recording, (np.eye(4), recording.right_to_left), frames, None, whole)
-    return _covariance(recording, information, fixed=[LEFT, FLOOR])[RIGHT, RIGHT]
+    unknowns = Unknowns(_models(recording))
+    return unknowns.of_free_poses(_covariance(unknowns, information, fixed=[unknowns.poses[0], unknowns.floor]))
 
 
 def floor_bound(recording: Recording, base_from_left: np.ndarray, frames: int, whole: bool) -> np.ndarray:
@@ -55,16 +52,16 @@ def floor_bound(recording: Recording, base_from_left: np.ndarray, frames: int, w
     true_base = recording.simulator.base_from_lidar("left")
     floor = recording.simulator.floor_in_base.moved(base_from_left @ inverse(true_base))
     information = _information(recording, (base_from_left, base_from_right), frames, floor, whole)
-    return _covariance(recording, information, fixed=[LEFT])[FLOOR, FLOOR]
+    unknowns = Unknowns(_models(recording))
+    return _covariance(unknowns, information, fixed=[unknowns.poses[0]])[unknowns.floor, unknowns.floor]
 
 
-def _covariance(recording: Recording, information: np.ndarray, fixed: list[slice]) -> np.ndarray:
+def _covariance(unknowns: Unknowns, information: np.ndarray, fixed: list[slice]) -> np.ndarray:
     """Return the covariance (n, n) of all unknowns under the priors."""
-    models, size = _models(recording), len(information)
-    unknowns = Unknowns(models)
-    free = np.setdiff1d(np.arange(15), np.concatenate([np.arange(15)[own] for own in fixed]))
+    size = len(information)
+    free = np.setdiff1d(np.arange(unknowns.curvature.start), np.concatenate([np.arange(size)[own] for own in fixed]))
     parts, prior = [np.eye(size)[:, free]], [np.full(len(free), UNKNOWN**-2)]
-    for unit, model in zip(unknowns.units, models, strict=True):
+    for unit, model in zip(unknowns.units, unknowns.models, strict=True):
         for root in model.prior_roots().values():
             root = root[:, ~root[[CENTRE_SHARE, FIRING_SHARE]].any(axis=0)]
             block = np.zeros((size, root.shape[1]))
@@ -95,7 +92,7 @@ def _information(
         returns = model.returns(seen.published, seen.channels, seen.echo)
         scalars, channels = model.sensitivity(returns, seen.cosines, seen.normals, seen.values)
         jacobian = np.hstack([normal, np.cross(point, normal), scalars, channels])
-        poses_columns = np.broadcast_to(np.arange(POSES[side].start, POSES[side].stop), (len(point), 6))
+        poses_columns = np.broadcast_to(np.r_[unknowns.poses[side]], (len(point), 6))
         columns = np.hstack([poses_columns, unknowns.unit_columns(side, seen.channels)])
         rows.append(sparse_rows(jacobian, columns, unknowns.size))
         patterns.append(columns[:, -1])
@@ -110,7 +107,7 @@ def _information(
     is_floor = np.concatenate(on_floor) if floor is not None else np.zeros(len(points), dtype=bool)
     if floor is not None:
         below = jacobian[is_floor] + sparse_rows(
-            floor_rows(floor, points[is_floor])[:, :3], np.broadcast_to(np.arange(15)[FLOOR], (is_floor.sum(), 3)),
+            floor_rows(floor, points[is_floor])[:, :3], np.broadcast_to(np.r_[unknowns.floor], (is_floor.sum(), 3)),
             unknowns.size,
         )  # fmt: skip
         scaled = sparse.diags_array(weights[is_floor]) @ below

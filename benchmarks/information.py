@@ -31,7 +31,7 @@ from stretch_sim_cal.calibration.mounts.residuals import (
 )
 from stretch_sim_cal.calibration.mounts.robot import MountedRobot, mount_settings
 from stretch_sim_cal.calibration.patches import Noise
-from stretch_sim_cal.calibration.problem import CURVATURE, FLOOR, LEFT, RIGHT, UNKNOWN, NormalEquations, State, Unknowns
+from stretch_sim_cal.calibration.problem import UNKNOWN, NormalEquations, State, Unknowns
 from stretch_sim_cal.calibration.room import FloorTrust, RoomBlock, room_block
 from stretch_sim_cal.calibration.settings import FloorSettings
 from stretch_sim_cal.calibration.surfaces import Lidar, without_body
@@ -124,7 +124,7 @@ class Problem:
         prior = np.ones(basis.shape[1])
         prior[: self.unknowns.units[0].start] = UNKNOWN**-2
         kept = np.ones(len(prior), bool)
-        kept[CURVATURE] = False
+        kept[self.unknowns.curvature] = False
         if sensor_known:
             kept[self.unknowns.units[0].start :] = False
         basis, prior = basis[:, kept], prior[kept]
@@ -134,9 +134,9 @@ class Problem:
         size, (left, right) = self.unknowns.size, self.unknowns.units
         poses, floor = np.zeros((12, size)), np.zeros((3, size))
         poses[:, :12] = np.eye(12)
-        floor[:, FLOOR] = np.eye(3)
+        floor[:, self.unknowns.floor] = np.eye(3)
         to_left = adjoint(inverse(self.state.base_from_lidar[0]))
-        relative = to_left @ (poses[RIGHT] - poses[LEFT])
+        relative = to_left @ (poses[6:] - poses[:6])
         origin, normal = self.state.base_from_lidar[0][:3, 3], self.state.floor.normal
         # How high the left lidar is over the floor, and the floor's tilt in its frame, by small changes of both.
         lever = np.cross(normal, origin)
@@ -187,9 +187,10 @@ class Problem:
         # Lidars and floor are seen against each other: nothing holds all of them together in
         # base_link, not even weakly.
         against_left = np.eye(self.unknowns.size)
-        against_left[LEFT, LEFT] = 0.0
-        against_left[RIGHT, LEFT] = -np.eye(6)
-        against_left[FLOOR, LEFT] = -floor_moved_by(self.state.floor.normal)
+        left, right = self.unknowns.poses
+        against_left[left, left] = 0.0
+        against_left[right, left] = -np.eye(6)
+        against_left[self.unknowns.floor, left] = -floor_moved_by(self.state.floor.normal)
         return against_left.T @ equations.information @ against_left
 
     def _lidars(self, frames: int) -> tuple[Lidar, Lidar]:

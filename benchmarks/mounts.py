@@ -35,7 +35,6 @@ from stretch_sim_cal.calibration.mounts.residuals import RobotUnknowns
 from stretch_sim_cal.calibration.mounts.result import MountSample, MountSettings, MountsResult, total_deviations
 from stretch_sim_cal.calibration.mounts.robot import MountedRobot, mount_settings
 from stretch_sim_cal.calibration.observations import Observations
-from stretch_sim_cal.calibration.problem import LEFT, RIGHT
 from stretch_sim_cal.geometry.points import lengths
 from stretch_sim_cal.geometry.transforms import SIDES, error, exp, from_xyz_rpy, inverse, log
 from stretch_sim_cal.robot.description import load_model
@@ -116,7 +115,7 @@ def optimum(result: MountsResult, robot: MountedRobot, settings: MountSettings, 
     rest = np.arange(unknowns.first_link, unknowns.size)
     information[rest, rest] += true**-2 - 1.0 / unknowns.variances()[unknowns.first_link :]
     covariance = np.linalg.inv(information)
-    poses = zip((LEFT, RIGHT), result.base_from_lidar.values(), strict=True)
+    poses = [(unknowns.of_lidar(name), pose) for name, pose in result.base_from_lidar.items()]
     return np.ravel([total_deviations(covariance[own, own], base_from_lidar) for own, base_from_lidar in poses])
 
 

@@ -48,6 +48,7 @@ class ViewUnknowns(Unknowns):
         self.driven, count = driven, len(driven.views)
         self.models = tuple(driven.models[lidar] for _, lidar in driven.views)
         self.units = tuple(driven.units[lidar] for _, lidar in driven.views)
+        self.floor, self.curvature = driven.floor, driven.curvature
         self.poses = tuple(slice(driven.size + 6 * n, driven.size + 6 * n + 6) for n in range(count))
         self.size = driven.size + 6 * count
 

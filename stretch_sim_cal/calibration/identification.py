@@ -27,7 +27,7 @@ from stretch_sim_cal.calibration.finding import Finding
 from stretch_sim_cal.calibration.findings import movement, overlap_refusals, wrong_minimum
 from stretch_sim_cal.calibration.motion import motion_of
 from stretch_sim_cal.calibration.patches import fit_planes, joined, remeasured
-from stretch_sim_cal.calibration.problem import RIGHT, State, Unknowns
+from stretch_sim_cal.calibration.problem import State, Unknowns
 from stretch_sim_cal.calibration.robust import tukey_fit
 from stretch_sim_cal.calibration.room import RoomBlock, remeasured_block
 from stretch_sim_cal.calibration.settings import AlignmentSettings
@@ -186,8 +186,8 @@ def identify(stations: Sequence[StationScans], initial: np.ndarray | None) -> Id
         residuals.append(joined(RangeResiduals, parts))
         noise.append(noise_law(residuals[-1], signature.quantisation, signature.sensor))
     return Identification(
-        units, unknowns.models, tuple(noise), tuple(residuals), state.left_from_right, covariance[RIGHT, RIGHT],
-        signatures, _trade_offs(unknowns, covariance),
+        units, unknowns.models, tuple(noise), tuple(residuals), state.left_from_right,
+        unknowns.of_free_poses(covariance), signatures, _trade_offs(unknowns, covariance),
     )  # fmt: skip
 
 

@@ -16,7 +16,6 @@ import numpy as np
 
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile
 from stretch_sim_cal.calibration.problem import (
-    FLOOR,
     NormalEquations,
     State,
     Unknowns,
@@ -56,10 +55,10 @@ class FloorByUnits:
         """Return it for a solution, the matrix `floor_in_base` (3, 3) that maps changes of its floor into base_link,
         and these lidars, with the errors of others marginalised."""
         columns = unknowns.scalars.reshape(-1, len(SCALARS))[list(lidars)].ravel()
-        between = floor_in_base @ solution.covariance[FLOOR][:, columns]
+        between = floor_in_base @ solution.covariance[unknowns.floor][:, columns]
         of_scalars = solution.covariance[np.ix_(columns, columns)]
         gain = between @ np.linalg.pinv(of_scalars, rcond=1e-10, hermitian=True)
-        floor = floor_in_base @ solution.covariance[FLOOR, FLOOR] @ floor_in_base.T
+        floor = floor_in_base @ solution.covariance[unknowns.floor, unknowns.floor] @ floor_in_base.T
         return cls(gain, scalars_of([state.units[lidar] for lidar in lidars]), floor - gain @ between.T)
 
 

@@ -21,9 +21,6 @@ from stretch_sim_cal.geometry.points import group_sums
 from stretch_sim_cal.geometry.transforms import exp, inverse, log
 from stretch_sim_cal.sensor.unit import CHANNEL_KINDS, OF_SCANS, SCALARS, ErrorModel
 
-LEFT, RIGHT, FLOOR, CURVATURE = slice(0, 6), slice(6, 12), slice(12, 15), slice(15, 18)
-POSES = (LEFT, RIGHT)
-FIRST_UNIT = 18
 # The covariance of a pose that does not vary.
 FIXED = np.zeros((6, 6))
 # Standard deviations of the poses' and the floor's changes if nothing else constrains them: 1 m, 1 rad.
@@ -65,16 +62,16 @@ def floor_rows(floor: Plane, points: np.ndarray) -> np.ndarray:
 
 
 class Unknowns:
-    """The columns of the problem, in this order: twists of two lidars, floor, curvature, the units' parameters, twists
-    of further lidars, and `others`, so many further unknowns of a residual block."""
+    """The columns of the problem, in this order: `poses`, the twist of each lidar; `floor` and its `curvature`;
+    `units`, the parameters of each lidar's errors; and `others`, so many further unknowns of a residual block."""
 
     def __init__(self, models: tuple[ErrorModel, ...], others: int = 0):
         self.models = models
-        ends = FIRST_UNIT + np.cumsum([0, *(model.size for model in models)])
-        self.units = tuple(slice(int(first), int(end)) for first, end in itertools.pairwise(ends))
-        further = [slice(first, first + 6) for first in range(int(ends[-1]), int(ends[-1]) + 6 * (len(models) - 2), 6)]
-        self.poses = (*POSES, *further)[: len(models)]
-        self.others = slice(int(ends[-1]) + 6 * len(further), int(ends[-1]) + 6 * len(further) + others)
+        count = len(models)
+        sizes = [*[6] * count, 3, 3, *(model.size for model in models), others]
+        columns = itertools.starmap(slice, itertools.pairwise(itertools.accumulate(sizes, initial=0)))
+        *parts, self.others = columns
+        self.poses, (self.floor, self.curvature), self.units = parts[:count], parts[count : count + 2], parts[-count:]
         self.size = self.others.stop
 
     @property
@@ -117,11 +114,11 @@ class Unknowns:
         """Return a state after a change (n,) of the unknowns."""
         floor = state.floor
         if floor is not None:
-            floor = incremented(floor, change[FLOOR])
+            floor = incremented(floor, change[self.floor])
         return State(
             tuple(exp(change[part]) @ pose for part, pose in zip(self.poses, state.base_from_lidar, strict=True)),
             tuple(values + change[part] for part, values in zip(self.units, state.units, strict=True)),
-            floor, state.curvature + change[CURVATURE],
+            floor, state.curvature + change[self.curvature],
         )  # fmt: skip
 
     def difference(self, state: State, before: State) -> np.ndarray:
@@ -132,8 +129,8 @@ class Unknowns:
         for part, after, values in zip(self.units, state.units, before.units, strict=True):
             change[part] = after - values
         if state.floor is not None and before.floor is not None:
-            change[FLOOR] = floor_between(before.floor, state.floor)
-            change[CURVATURE] = state.curvature - before.curvature
+            change[self.floor] = floor_between(before.floor, state.floor)
+            change[self.curvature] = state.curvature - before.curvature
         return change
 
 

@@ -45,8 +45,6 @@ from stretch_sim_cal.calibration.patches import (
     still_cells,
 )
 from stretch_sim_cal.calibration.problem import (
-    CURVATURE,
-    FLOOR,
     NormalEquations,
     State,
     Unknowns,
@@ -307,7 +305,7 @@ class RoomBlock:
         floor = self.floor
         if len(floor.patches):
             spot = _places(patches, self.spots[floor.patches], floor.patches)
-            floor_columns = np.r_[FLOOR, CURVATURE]
+            floor_columns = np.r_[unknowns.floor, unknowns.curvature]
             over_floor = floor_rows(self.state.floor, spot)
             rows.append(sparse_rows(-over_floor, np.broadcast_to(floor_columns, over_floor.shape), unknowns.size))
             patterns.append(np.full(len(spot), -1))

@@ -19,10 +19,7 @@ from scipy import sparse
 from scipy.linalg import cho_solve, cholesky, lapack, solve_triangular
 
 from stretch_sim_cal.calibration.problem import (
-    CURVATURE,
     FIXED,
-    FLOOR,
-    RIGHT,
     UNKNOWN,
     NormalEquations,
     Priors,
@@ -327,7 +324,6 @@ class Solver:
         information, gradient = information.copy(), gradient.copy()
         priors, delta = self.priors, self.unknowns.difference(state, self.priors.nominal)
         fixed = np.zeros(self.unknowns.size, bool)
-        fixed[RIGHT] = len(self.unknowns.poses) < 2  # its columns exist without a second lidar, too
         for columns, covariance in itertools.zip_longest(self.unknowns.poses, priors.poses):
             if covariance is not None and not np.any(covariance):
                 fixed[columns] = True
@@ -335,16 +331,17 @@ class Solver:
             precision = np.eye(6) / UNKNOWN**2 if covariance is None else np.linalg.inv(covariance)
             information[columns, columns] += precision
             gradient[columns] -= 0.0 if covariance is None else precision @ delta[columns]
+        floor, curvature = self.unknowns.floor, self.unknowns.curvature
         if state.floor is None:
-            fixed[FLOOR] = fixed[CURVATURE] = True
+            fixed[floor] = fixed[curvature] = True
         else:
-            information[FLOOR, FLOOR] += np.eye(3) / UNKNOWN**2
-            gradient[FLOOR] -= delta[FLOOR] / UNKNOWN**2
+            information[floor, floor] += np.eye(3) / UNKNOWN**2
+            gradient[floor] -= delta[floor] / UNKNOWN**2
             if priors.curvature:
-                information[CURVATURE, CURVATURE] += np.eye(3) / priors.curvature**2
-                gradient[CURVATURE] -= delta[CURVATURE] / priors.curvature**2
+                information[curvature, curvature] += np.eye(3) / priors.curvature**2
+                gradient[curvature] -= delta[curvature] / priors.curvature**2
             else:
-                fixed[CURVATURE] = True
+                fixed[curvature] = True
         return information, gradient, fixed
 
     def _basis(self, fixed: np.ndarray) -> tuple[np.ndarray, dict[tuple[int, str], slice]]:

@@ -99,6 +99,8 @@ def reestimate(
     """Estimate alignment and floor again; arguments and errors are those of `verify`."""
     if not file.aligned:
         raise InputError(f"{file.path}: has no alignment of the lidars to verify; run ros_align_dual_lidar first")
+    if not file.to_left and file.floor_plane is None:
+        return Reestimate(file, False, open_questions=["lidars: there is one, and the file has no floor to verify"])
     poses = file.lidars_at(seen_from(file, base_from_left))
     known = load_beside(file)
     units = None if known is None else dict(zip(known.names, known.units, strict=True))

@@ -362,7 +362,7 @@ def _joints_off(setup: SimulationSetup, numbers: Numbers, random: Generator) -> 
     profile, model = setup.profile, parse_urdf(setup.nominal_description)
     if distance or angle:
         robot = MountedRobot(model, profile)
-        bearing = {joint.child for link in profile.lidar_links(model) for joint in model.chain(link)}
+        bearing = {joint.child for link in profile.lidar_links(model).values() for joint in model.chain(link)}
         still = {profile.base_frame, profile.housing_link, *bearing}
         for link in robot.surfaces:
             joint = model.parent_joint(link)

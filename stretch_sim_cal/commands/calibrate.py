@@ -209,7 +209,7 @@ def _ended(source: Source, found: Outcome, clouds: Iterable[Clouds], view: Any) 
         shared.write(args.out, found, args.json)
     if args.report or view:
         file = CalibrationFile.load_or_empty(args.out)
-        if found.accepted or (file.aligned and file.to_left.keys() < source.profile.lidars.keys()) or args.report:
+        if found.accepted or file.aligned or args.report:
             _report(source, file, clouds, view, found)
     return _answer(args, found)
 

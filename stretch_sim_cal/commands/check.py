@@ -21,7 +21,7 @@ from stretch_sim_cal.calibration.checks import check_lidars, problems
 from stretch_sim_cal.calibration.drive_results import agreements, stored_wheels
 from stretch_sim_cal.calibration.mounts.file import each_mount, stored_mounts
 from stretch_sim_cal.calibration.mounts.result import total_deviations
-from stretch_sim_cal.calibration.mounts.robot import calibrated_joints
+from stretch_sim_cal.calibration.mounts.robot import calibrated_joints, checked_lidar_links
 from stretch_sim_cal.calibration.summaries import plain, wheels_numbers
 from stretch_sim_cal.calibration.values_file import JointOrigin, default_values_path
 from stretch_sim_cal.command import only_with, show
@@ -261,7 +261,7 @@ def _put(args: argparse.Namespace, text: str) -> None:
 def _static_transforms(calibration: CalibrationFile, args: argparse.Namespace) -> str:
     transforms, profile = [], profile_called(args.robot)
     if calibration.aligned:
-        left = profile.lidar_links(load_description(args.model, args.robot))[0]
+        left = checked_lidar_links(load_description(args.model, args.robot), profile)["left"]
         for name, pose in calibration.to_left.items():
             transforms.append((left, keys.calibrated_frame(name), pose))
     mounts = stored_mounts(calibration)

@@ -164,8 +164,7 @@ def described(model: RobotModel, profile: RobotProfile | None = None) -> Describ
     """Return the described transforms of the lidars and of base_footprint; None for those it does not have."""
     profile = profile or stretch_profile()
     base, footprint = profile.base_frame, profile.footprint_frame
-    links = {name: lidar.link_in(model) for name, lidar in profile.lidars.items()}
-    links = {name: link for name, link in links.items() if link is not None}
+    links = profile.lidar_links(model)
     has_footprint = base in model.links and footprint in model.links
     return Described(
         {

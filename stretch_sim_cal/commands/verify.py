@@ -16,6 +16,7 @@ from stretch_sim_cal.command import only_with, show, warn
 from stretch_sim_cal.commands.recorded import NAMES, add_recording_arguments, open_source, with_defaults
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.files import write_atomic
+from stretch_sim_cal.geometry.transforms import SIDES
 from stretch_sim_cal.recording.rosbag import Recording
 from stretch_sim_cal.sensor.sensor import sensors_called
 
@@ -91,8 +92,8 @@ def _history(args: argparse.Namespace) -> int:
     }  # fmt: skip
     if args.plot:
         known = {block.vector for block in blocks()}
-        further = (name for _, look in looks for name in look.vectors if name not in known)
-        _draw(args.plot, looks, changes, blocks(dict.fromkeys(name.removeprefix("lidars ") for name in further)))
+        others = (name.removeprefix("lidars ") for _, look in looks for name in look.vectors if name not in known)
+        _draw(args.plot, looks, changes, blocks((*SIDES, *dict.fromkeys(others))))
     counts = [f"{found[what]} {what.removesuffix('s' * (found[what] == 1))}" for what in ("looks", "places")]
     lines = [f"{' at '.join(counts)}, {found['first']} to {found['last']}"]
     lines += [f"{len(refused)} undetermined, the last: {refused[-1].refused[0]}"] if refused else []

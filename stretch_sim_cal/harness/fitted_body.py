@@ -52,7 +52,7 @@ class RobotBody:
             footprint_from_base_link = inverse(at_zero[profile.footprint_frame]) @ at_zero[base]
         self.footprint_from_base_link = footprint_from_base_link
         footprint_from_root = footprint_from_base_link @ inverse(at_zero[base])
-        self.lidars = np.array([(footprint_from_root @ at_zero[link])[:3, 3] for link in lidars])
+        self.lidars = np.array([(footprint_from_root @ at_zero[link])[:3, 3] for link in lidars.values()])
         """The lidars' places (L, 3) in base_footprint as the description has them."""
 
     @cached_property

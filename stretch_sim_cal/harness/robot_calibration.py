@@ -45,6 +45,7 @@ TITLES = {
 }  # fmt: skip
 TRY_AGAIN = "completed stages are kept: run ros_calibrate_robot again to continue"
 NONE, NOT_COMPARED = "there is none yet", "it could not be compared with fresh scans"
+ONE_LIDAR = "there is one lidar, and nothing to align"
 
 
 def stages_of(profile: RobotProfile, drive: bool) -> tuple[str, ...]:
@@ -71,7 +72,9 @@ def presents(
             left, body = look.base_from_lidar["left"], body_settings(profile, look.description, warn)
             verification = verify(file, look.clouds, left, look.footprint_from_base, sensor=sensor, body=body)
     holds = {
-        "alignment": lambda: _verified(verification, "lidars", file.to_left),
+        "alignment": lambda: (
+            ONE_LIDAR if file.aligned and not file.to_left else _verified(verification, "lidars", file.right_to_left)
+        ),
         "floor": lambda: _verified(verification, "floor", file.floor_plane),
         "mounts": lambda: _mounts_hold(file, look),
         "body_shape": lambda: _shape_holds(session, look, profile),

@@ -213,12 +213,12 @@ class RobotProfile:
 
     def housed_links(self, model: RobotModel) -> dict[str, str]:
         """Return the links of the lidars in the mesh of `housing_link`, by name, of those that the model has."""
-        links = {name: lidar.link_in(model) for name, lidar in self.lidars.items() if lidar.housing is not None}
-        return {name: link for name, link in links.items() if link is not None}
+        return {name: link for name, link in self.lidar_links(model).items() if self.lidars[name].housing is not None}
 
-    def lidar_links(self, model: RobotModel) -> list[str]:
-        """Return the links of the lidars that the model has, whichever generation of names it uses."""
-        return [link for lidar in self.lidars.values() if (link := lidar.link_in(model)) is not None]
+    def lidar_links(self, model: RobotModel) -> dict[str, str]:
+        """Return the links of the lidars that the model has, by name, whichever generation of names it uses."""
+        links = {name: lidar.link_in(model) for name, lidar in self.lidars.items()}
+        return {name: link for name, link in links.items() if link is not None}
 
     def joint_positions(
         self, model: RobotModel, commanded: Mapping[str, float | np.ndarray]

@@ -125,7 +125,7 @@ class EmbeddedSimulator:
             device: Lidar(setup.sensor_of(device, kind), device, setup.seed, setup.unit_seed, number)
             for number, (device, kind) in enumerate(self.sensors.items())
         }
-        self._nominal_links = setup.nominal_links(model)
+        self._nominal_links = self.profile.lidar_links(model)
         links = [self.profile.base_frame, *map(true_link, self.sensors), *self._nominal_links.values()]
         self._root_from_link = link_transforms(model, {}, links)
         self._world_from_root = np.eye(4)

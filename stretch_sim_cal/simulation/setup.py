@@ -19,7 +19,7 @@ from stretch_sim_cal.files import named_in
 from stretch_sim_cal.geometry.transforms import SIDES, from_xyz_rpy, inverse
 from stretch_sim_cal.robot.description import parse_urdf, parse_xml
 from stretch_sim_cal.robot.kinematics import link_transform
-from stretch_sim_cal.robot.model import RobotModel, near
+from stretch_sim_cal.robot.model import near
 from stretch_sim_cal.robot.profile import RobotProfile, lidar_geometry, stretch_profile
 from stretch_sim_cal.robot.sdf_as_urdf import numbers_text
 from stretch_sim_cal.robot.stretch import nominal_description
@@ -130,10 +130,6 @@ class SimulationSetup:
     @property
     def nominal_description(self) -> str:
         return nominal_description() if self.robot is None else self.robot.text
-
-    def nominal_links(self, model: RobotModel) -> dict[str, str]:
-        """Return the links at the nominal poses of all lidars."""
-        return {name: lidar.link_in(model) for name, lidar in self.profile.lidars.items()}
 
     def sensors(self) -> dict[str, Sensor]:
         """Return the lidars' sensors by name. Raises `InputError` for unknown names and for rates that differ."""
@@ -250,7 +246,7 @@ def simulated_description(setup: SimulationSetup) -> str:
     source = "simulated description"
     robot, profile, base = parse_xml(setup.nominal_description, source), setup.profile, setup.base_error
     model = parse_urdf(robot, source=source)
-    lidars = setup.nominal_links(model)
+    lidars = profile.lidar_links(model)
     for name, frame in lidars.items():
         error = setup.lidar_errors.get(name, PoseError())
         add_frame(robot, true_link(name), f"lidar_{name}_true_joint", frame, error.matrix)

@@ -12,7 +12,7 @@ from stretch_sim_cal.calibration.alignment import joint_estimate
 from stretch_sim_cal.calibration.clouds import Cloud, DirectionCells, DirectionGrid
 from stretch_sim_cal.calibration.floor.support_method import SupportFloor
 from stretch_sim_cal.calibration.observability import axis_name, covariance_of, directions, unobserved
-from stretch_sim_cal.calibration.problem import RIGHT, NormalEquations, Priors, State, Unknowns
+from stretch_sim_cal.calibration.problem import NormalEquations, Priors, State, Unknowns
 from stretch_sim_cal.calibration.solver import Solver
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import exp, from_xyz_rpy
@@ -224,6 +224,9 @@ def test_another_package_may_add_a_method_but_replaces_none(monkeypatch):
     assert methods.alignment_method("planes").name == "planes"
     with pytest.raises(InputError, match="broken"):
         methods.alignment_method("broken")
+
+
+RIGHT = slice(6, 12)  # the columns of the second lidar's pose
 
 
 @pytest.mark.parametrize("noise", [0.02, 0.05])

@@ -9,10 +9,6 @@ import pytest
 from stretch_sim_cal.calibration.clouds import DirectionCells, cloud_of
 from stretch_sim_cal.calibration.patches import Fits, Noise, Patches, assign, fit_planes, remeasured, seed_patches
 from stretch_sim_cal.calibration.problem import (
-    CURVATURE,
-    FLOOR,
-    LEFT,
-    RIGHT,
     NormalEquations,
     State,
     Unknowns,
@@ -38,6 +34,7 @@ from stretch_sim_cal.sensor.unit import INCIDENCE, OFFSET
 from stretch_sim_cal.simulation.embedded import EmbeddedSimulator
 from stretch_sim_cal.simulation.setup import SimulationSetup
 
+LEFT, RIGHT, FLOOR, CURVATURE = slice(0, 6), slice(6, 12), slice(12, 15), slice(15, 18)  # the columns of two lidars
 NEARBY = FloorTrust(lambda points: (np.linalg.norm(points[:, :2], axis=1) < 3.0).astype(float), 0.001, 0.02)
 GRIDS = 2
 

@@ -44,11 +44,11 @@ def test_commanded_limits_are_the_models(stretch):
 
 
 def test_lidars_are_found_under_their_older_names(stretch):
-    assert STRETCH.lidar_links(stretch) == [each.frame for each in STRETCH.lidars.values()]
+    assert STRETCH.lidar_links(stretch) == {name: each.frame for name, each in STRETCH.lidars.items()}
     older = nominal_description()
     for side in ("left", "right"):
         older = older.replace(f'"lidar_{side}_link"', f'"link_lidar_{side}"')
-    assert STRETCH.lidar_links(parse_urdf(older)) == ["link_lidar_left", "link_lidar_right"]
+    assert STRETCH.lidar_links(parse_urdf(older)) == {"left": "link_lidar_left", "right": "link_lidar_right"}
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ def test_without_errors_the_simulated_robot_is_the_nominal_one(tool):
     for name in nominal.links:
         assert np.abs(ours[name] - theirs[name]).max() < 1e-12
         assert all(geometry.path.is_file() for geometry in simulated.links[name].collisions)
-    for true, believed in zip(TRUE_LINKS, STRETCH.lidar_links(nominal), strict=True):
+    for true, believed in zip(TRUE_LINKS, STRETCH.lidar_links(nominal).values(), strict=True):
         assert np.abs(ours[true] - ours[believed]).max() < 1e-12
     assert (nominal.root, simulated.root) == ("base_footprint", "floor_link")
     assert set(simulated.links) - set(nominal.links) == {"floor_link", *TRUE_LINKS}

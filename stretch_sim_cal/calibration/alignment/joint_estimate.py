@@ -12,7 +12,7 @@ from scipy.linalg import eigh
 
 from stretch_sim_cal.calibration.coarse import large_planes
 from stretch_sim_cal.calibration.patches import MIN_INCIDENCE_COSINE, Noise
-from stretch_sim_cal.calibration.problem import RIGHT, NormalEquations, State, Unknowns
+from stretch_sim_cal.calibration.problem import NormalEquations, State, Unknowns
 from stretch_sim_cal.calibration.room import SOMEBODY, RoomBlock, remeasured_block, room_block
 from stretch_sim_cal.calibration.solver import BY_NOISE, Solution, Solver
 from stretch_sim_cal.calibration.surfaces import Lidar
@@ -273,7 +273,7 @@ def after_turning(
     added = equations_of((turned, unseen), (again, lidars), solver.unknowns)
     noise_information = estimate.equations.noise + unseen.noise_information() + turned.noise_information()
     both = deepcopy(solver).solve(estimate.equations.plus(added), block.state, noise_information)
-    before, after = (_deviations(each.covariance[RIGHT, RIGHT]) for each in (estimate.solution, both))
+    before, after = (_deviations(solver.unknowns.of_free_poses(each.covariance)) for each in (estimate.solution, both))
     said = _deviations(covariance)
     return AnotherPlace(said, said * after / before)
 

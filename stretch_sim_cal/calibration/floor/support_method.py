@@ -18,7 +18,7 @@ from stretch_sim_cal.calibration.floor import fit as floor_fit
 from stretch_sim_cal.calibration.floor.fit import FoundFloor, find_floor, nearest_plane, within_search
 from stretch_sim_cal.calibration.observations import FloorByUnits, Observations
 from stretch_sim_cal.calibration.patches import Noise
-from stretch_sim_cal.calibration.problem import FIXED, FLOOR, NormalEquations, State, Unknowns
+from stretch_sim_cal.calibration.problem import FIXED, NormalEquations, State, Unknowns
 from stretch_sim_cal.calibration.results import FloorResult
 from stretch_sim_cal.calibration.room import FloorTrust, RoomBlock, remeasured_block, room_block
 from stretch_sim_cal.calibration.settings import FloorSettings
@@ -134,7 +134,7 @@ class JointFloor:
                 return self._refused(lidars, state)
             if number >= ENOUGH:
                 off = planes.floor_between(state.floor, search.fitted)
-                known = solution.covariance[FLOOR, FLOOR] + search.fit.systematic
+                known = solution.covariance[unknowns.floor, unknowns.floor] + search.fit.systematic
                 if off @ np.linalg.solve(known, off) < AGREED:
                     break
         self.state, self.solution = state, solution
@@ -204,7 +204,7 @@ class JointFloor:
         off = planes.floor_between(floor, search.fitted)
         by_unevenness = to_base @ fit.at_wheels @ to_base.T
         systematic = to_base @ (fit.systematic + np.outer(off, off) + np.diag(rounded**2)) @ to_base.T + by_unevenness
-        covariance = to_base @ solution.covariance[FLOOR, FLOOR] @ to_base.T + systematic
+        covariance = to_base @ solution.covariance[unknowns.floor, unknowns.floor] @ to_base.T + systematic
         level_share, worst_place = checks.flatness(search.tiles, floor, fit.unevenness, self.settings)
         support = checks.support_of(search, level_share)
         findings = checks.Findings(self._intake.warnings())

@@ -70,7 +70,7 @@ class MountedRobot:
     def __init__(self, model: RobotModel, profile: RobotProfile | None = None):
         self.profile = profile or stretch_profile()
         self._base = self.profile.base_frame
-        lidars = lidar_links(model, self.profile)
+        lidars = checked_lidar_links(model, self.profile)
         if self._base not in model.links:
             needed = f"the description of a {self.profile.name} is needed"
             raise InputError(f"robot '{model.name}': has no {self._base}; {needed}")
@@ -297,7 +297,7 @@ def base_origin(model: RobotModel, profile: RobotProfile) -> JointOrigin | None:
 
 def described_lidars(model: RobotModel, profile: RobotProfile, lidars: Collection[str]) -> dict[str, JointOrigin]:
     """Return the described joints of the `lidars` by name. Raises `InputError` if one is missing, or not fixed."""
-    links = {name: link for name, link in lidar_links(model, profile).items() if name in lidars}
+    links = {name: link for name, link in checked_lidar_links(model, profile).items() if name in lidars}
     joints = {name: model.parent_joint(link) for name, link in links.items()}
     for name, joint in joints.items():
         if joint is None or joint.variables:
@@ -308,10 +308,10 @@ def described_lidars(model: RobotModel, profile: RobotProfile, lidars: Collectio
     }
 
 
-def lidar_links(model: RobotModel, profile: RobotProfile) -> dict[str, str]:
+def checked_lidar_links(model: RobotModel, profile: RobotProfile) -> dict[str, str]:
     """Return the links of all lidars by name. Raises `InputError` for one that the description lacks."""
-    links = {name: lidar.link_in(model) for name, lidar in profile.lidars.items()}
-    if missing := " and no ".join(profile.lidars[name].frame for name, link in links.items() if link is None):
+    links = profile.lidar_links(model)
+    if missing := " and no ".join(lidar.frame for name, lidar in profile.lidars.items() if name not in links):
         raise InputError(f"robot '{model.name}': has no {missing}; a {profile.name}'s description is needed")
     return links
 
