@@ -45,7 +45,7 @@ def file(
         ({"covariance": np.diag([1.0] * 5 + [-1e-6])}, "right_to_left_transform: its covariance is invalid"),
         ({"covariance": np.eye(6) + np.eye(6, k=1) * 1e-6}, "its covariance is invalid"),
         ({"covariance": np.diag([1e-8] * 5 + [0.0])}, None),  # what is not estimated
-        ({"right_to_left": None, "floor_plane": None}, "neither an alignment of the lidars nor a floor"),
+        ({"entries": {}, "right_to_left": None, "floor_plane": None}, "neither an alignment of the lidars nor a floor"),
         ({"contradictions": ("two floors",)}, "two floors"),
         ({"right_to_left": POSE @ from_xyz_rpy((0.299, 0, 0), (0, 0, 14.9 * DEGREE))}, None),
         ({"right_to_left": POSE @ from_xyz_rpy((0.301, 0, 0))}, "301 mm and 0.0 deg"),

@@ -169,7 +169,7 @@ def test_check_and_export_show_both_mounts_with_their_deviations(mounted, tmp_pa
 OPTIONS = SimpleNamespace(
     base_link_frame="base_link", left_lidar_frame="lidar_left_link", right_lidar_frame="lidar_right_link",
     floor_frame="floor_plane", footprint_frame="base_footprint", right_calibrated_frame="lidar_right_calibrated",
-    left_calibrated_frame="lidar_left_calibrated", robot="",
+    left_calibrated_frame="lidar_left_calibrated", left_lidar_topic="/left", right_lidar_topic="/right", robot="",
 )  # fmt: skip
 
 

@@ -81,7 +81,7 @@ def test_of_three_lidars_the_one_that_is_elsewhere_is_named(graph):
     robot = ("--robot", "three_lidar_amr", "--world", "furnished_room", "--sensor", "os0_32_sparse", "--seed", "4")
     with graph.simulator(*robot, "--real-time-factor", "1") as truth:
         true = load_truth(truth)
-        turned = true.to_left("mast") @ exp([0.0, 0.0, 0.0, 0.0, np.radians(1.5), 0.0])
+        turned = true.to_left["mast"] @ exp([0.0, 0.0, 0.0, 0.0, np.radians(1.5), 0.0])
         true_calibration(true, turned).save(graph.calibration_file)
         ended = watch(graph, 2, "--robot", "three_lidar_amr", "--sensor", "os0_32_sparse", code=1)
     assert "left to mast lidar, rotation has changed" in ended.out and "the mast lidar has moved" in ended.err
