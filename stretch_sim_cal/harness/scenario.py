@@ -203,7 +203,8 @@ def _stages(data: Any, path: Path) -> dict[str, dict[str, Any]]:
     stages = {}
     for stage in filter(data.__contains__, STAGES):
         where = f"{path}: stages: {stage}"
-        stages[stage] = STAGE_OPTIONS[stage] | validate.mapping(data[stage], set(STAGE_OPTIONS[stage]), where)
+        given = validate.mapping(data[stage], set(STAGE_OPTIONS[stage]), where)
+        stages[stage] = STAGE_OPTIONS[stage] | {key: value for key, value in given.items() if value is not None}
         with _naming(where):
             _check_options(stage, stages[stage])
     needed = {"floor": "alignment", "mounts": "floor", "body_shape": "floor"}

@@ -116,8 +116,11 @@ def test_wheels_that_slip_more_than_expected_make_the_result_unsure_by_as_much(d
     assert found.wheels.slip > 3.0 and "slippery" in {said.code for said in found.wheels.warnings}
     assert "unobserved_lever" in {said.code for said in found.wheels.refusals} and not found.accepted
     assert 3 * found.errors(driven.truth).wheels["left"].nees < chi2.isf(UNLIKELY, 3)
-    # Lidar to lidar does not depend on the wheels.
-    assert error(found.left_from_right, result.left_from_right)[0] < 2e-4
+    # Lidar to lidar is as right and as sure: odometry hardly adds to what the rooms say of it.
+    assert_covered(found.errors(driven.truth))
+    assert found.errors(driven.truth).mm < result.errors(driven.truth).mm + 0.1
+    length, before = (np.sqrt(np.trace(each.alignment.covariance[:3, :3])) for each in (found, result))
+    assert length == pytest.approx(before, rel=0.1)
 
 
 def test_a_robot_that_only_drove_straight_knows_no_lever(driven):

@@ -34,6 +34,13 @@ def test_an_option_that_a_stage_does_not_take_is_an_error_that_names_it(stage, o
     assert str(error.value).startswith(f"lab.yaml: stages: {stage}: ") and says in str(error.value)
 
 
+def test_an_empty_option_is_the_default():
+    stages = {"alignment": {"num_samples": None}, "floor": {}, "body_shape": {"plan": None, "fit_method": None}}
+    found = scenario_from_mapping({"stages": stages}, Path("lab.yaml")).stages
+    assert found["body_shape"] == {"plan": "demo", "fit_method": "tapered_capsule"}
+    assert found["alignment"]["num_samples"] == 20 and found["alignment"]["method"] is None
+
+
 def scenario(**bounds):
     data = {"stages": {"alignment": {}, "floor": {}}, "tolerances": {"floor": bounds}}
     return scenario_from_mapping(data, Path("bow.yaml"))

@@ -57,6 +57,9 @@ def test_which_of_three_lidars_saw_a_point_is_read_back(tmp_path):
     # Without the third one's cloud it is not known which lidar saw which point.
     edit_metadata(directory, lambda metadata: metadata["samples"][0].pop("num_lidar_mast"))
     assert read_dataset(directory).samples[0].lidars is None
+    # As it was written before.
+    edit_metadata(directory, lambda metadata: metadata.update(further_lidars=metadata.pop("lidars")[2:]))
+    assert read_dataset(directory).lidars == ("left", "right", "mast")
     edit_metadata(directory, lambda metadata: metadata.update(further_lidars="mast"))
     with pytest.raises(InputError, match="further_lidars is not a list"):
         read_dataset(directory)
