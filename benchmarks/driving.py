@@ -31,7 +31,7 @@ from stretch_sim_cal.calibration import driving
 from stretch_sim_cal.calibration.consistency import View, seen_by_another
 from stretch_sim_cal.calibration.drive_problem import STANCE, Drive, DrivenUnknowns
 from stretch_sim_cal.calibration.driving import DESCRIBED, DrivenArray
-from stretch_sim_cal.calibration.lidars import DescribedLidar
+from stretch_sim_cal.calibration.lidars import lidars_at
 from stretch_sim_cal.calibration.patches import Noise
 from stretch_sim_cal.calibration.problem import Priors, State
 from stretch_sim_cal.calibration.published import GicpAlignment, PublishedAlignment, PublishedFloor
@@ -193,7 +193,7 @@ def bounds(sim: cal.Simulated, stations: list[Any]) -> dict[str, tuple[float, fl
     """Return, by row of the table, the root mean square error that no unbiased estimate can be better than: m and
     rad."""
     rig, names = sim.rig, sim.rig.names
-    lidars = {name: DescribedLidar(pose, rig.sensors[name]) for name, pose in rig.base_from_lidar.items()}
+    lidars = lidars_at(rig.base_from_lidar, rig.sensor)
     true = TrueDrive(lidars, footprint_of(rig), None, rig.body)
     for station in stations:
         true.new_station(station.odometry)

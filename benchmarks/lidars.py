@@ -20,7 +20,7 @@ import yaml
 
 import stretch_sim_cal as cal
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile
-from stretch_sim_cal.calibration.lidars import DescribedLidar, LidarAlignment, with_lidars
+from stretch_sim_cal.calibration.lidars import LidarAlignment, lidars_at, with_lidars
 from stretch_sim_cal.calibration.mounts.file import each_mount
 from stretch_sim_cal.calibration.mounts.result import MountSample, total_deviations
 from stretch_sim_cal.calibration.mounts.robot import MountedRobot, mount_settings, solve_samples
@@ -71,7 +71,7 @@ def mounts(args: argparse.Namespace) -> None:
             sim = scene(seed, args.sensor, args.frames, robot, ARM if args.arm else ())
         simulator, profile = sim.simulator, sim.simulator.profile
         model = parse_urdf(simulator.nominal_description)
-        lidars = {name: DescribedLidar(pose, simulator.sensor) for name, pose in sim.rig.base_from_lidar.items()}
+        lidars = lidars_at(sim.rig.base_from_lidar, simulator.sensor)
         aligned = solved(LidarAlignment(lidars, sim.rig.body), list(together(sim.clouds)))
         file = with_lidars(CalibrationFile(), aligned, ROBOT)
         mounted, settings = MountedRobot(model, profile), mount_settings(sensor=simulator.sensor, profile=profile)

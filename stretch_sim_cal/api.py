@@ -41,7 +41,7 @@ from stretch_sim_cal.calibration.calibration_file import CalibrationFile, defaul
 from stretch_sim_cal.calibration.driving import DrivenArray, DrivenResult
 from stretch_sim_cal.calibration.finding import coded
 from stretch_sim_cal.calibration.findings import error_in_units
-from stretch_sim_cal.calibration.lidars import DescribedLidar, known_mount, with_lidars
+from stretch_sim_cal.calibration.lidars import DescribedLidar, known_mount, lidars_at, with_lidars
 from stretch_sim_cal.calibration.mounts.file import with_floor
 from stretch_sim_cal.calibration.pipeline import calibrated, driven, together
 from stretch_sim_cal.calibration.results import AlignmentResult, FloorResult, LidarPoses
@@ -445,7 +445,7 @@ def calibrate_by_driving(
     as of `calibrate`. Raises `InputError` for anything that is not a cloud; data that does not support a result ends in
     `findings`.
     """
-    lidars = {name: DescribedLidar(pose, rig.sensors[name]) for name, pose in rig.base_from_lidar.items()}
+    lidars = lidars_at(rig.base_from_lidar, rig.sensor)
     array = DrivenArray(lidars, _footprint(rig), settings, rig.body, accept or rig.accept)
     found = driven(array, (
         SimpleNamespace(

@@ -30,7 +30,7 @@ from stretch_sim_cal.calibration.room import RoomBlock
 from stretch_sim_cal.calibration.settings import AlignmentSettings
 from stretch_sim_cal.calibration.solver import BEYOND_PRIOR
 from stretch_sim_cal.geometry.transforms import SIDES, error, inverse
-from stretch_sim_cal.sensor.sensor import Sensor, Sensors, by_lidar
+from stretch_sim_cal.sensor.sensor import Sensor, Sensors, for_each
 from stretch_sim_cal.sensor.unit import CHANNEL_KINDS, SCALARS, SCAN_MOTION
 
 # Of the alignment.
@@ -106,7 +106,7 @@ def unit_warnings(numbers: Mapping[str, float], sensors: Sensors, names: Sequenc
             "allows for both", "have its driver publish them as they are measured",
         ) for name in names if (step := numbers.get(f"coordinate_step_{name}"))
     ]  # fmt: skip
-    for name, sensor in zip(names, by_lidar(sensors, len(names)), strict=True):
+    for name, sensor in zip(names, for_each(sensors, len(names)), strict=True):
         if sensor is None:
             if (beside := beside_axis(numbers, name)) is not None:
                 findings.append(Finding(
@@ -140,7 +140,7 @@ def noisy_ranges(noise: np.ndarray, sensors: Sensors, names: Sequence[str]) -> l
             f"the {name} lidar's ranges scatter by {1e3 * sigma:.0f} mm, {sigma / sensor.range_noise:.0f} times the "
             f"noise of sensor file {sensor.name}: several surfaces in one direction; the true error may exceed the "
             "uncertainty", remedy,
-        ) for name, sensor, sigma in zip(names, by_lidar(sensors, len(names)), noise, strict=True)
+        ) for name, sensor, sigma in zip(names, for_each(sensors, len(names)), noise, strict=True)
         if sensor is not None and sensor.range_noise > 0 and sigma > NOISY * max(sensor.range_noise, LEAST_NOISE)
     ]  # fmt: skip
 
@@ -150,7 +150,7 @@ def beyond_sensor_files(numbers: Mapping[str, float], sensors: Sensors, names: S
     lidars' azimuths are, at least 1: higher harmonics, which the model lacks, may be as large."""
     excesses = [
         abs(value) / (BEYOND_PRIOR * known)
-        for name, sensor in zip(names, by_lidar(sensors, len(names)), strict=True) if sensor is not None
+        for name, sensor in zip(names, for_each(sensors, len(names)), strict=True) if sensor is not None
         for scalar, value, _, known in _beyond_prior(numbers, name, sensor) if scalar.startswith("azimuth")
     ]  # fmt: skip
     return max(excesses, default=1.0)
@@ -249,7 +249,7 @@ def impossible_units(
     number and the error's name: each by itself beyond doubt, or, unless the model `fits`, all together. Scales of
     ranges are left out: the solver has hypotheses of them (`Solver`)."""
     findings, (margin, order, least) = {}, (3.0, np.inf, IMPOSSIBLE) if fits else (1.0, 2, BEYOND_PRIOR)
-    for lidar, (name, sensor) in enumerate(zip(names, by_lidar(sensors, len(names)), strict=True)):
+    for lidar, (name, sensor) in enumerate(zip(names, for_each(sensors, len(names)), strict=True)):
         beyond = {
             scalar: (max(abs(value) - margin * deviation, 0.0) / known, value, deviation, known)
             for scalar, value, deviation, known in ([] if sensor is None else _scalars_of(numbers, name, sensor))

@@ -27,7 +27,7 @@ from stretch_sim_cal.calibration.settings import AlignmentSettings, FloorSetting
 from stretch_sim_cal.calibration.solver import Solution, Solver, sensor_numbers
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import SIDES, adjoint, check_rigid, inverse
-from stretch_sim_cal.sensor.sensor import Sensor
+from stretch_sim_cal.sensor.sensor import Sensor, Sensors, for_each
 
 STEPS = 8
 CONVERGED = 1e-7  # m, rad
@@ -45,6 +45,12 @@ class DescribedLidar:
     base_from_lidar: np.ndarray
     sensor: Sensor | None = None
     mount: tuple[np.ndarray, np.ndarray] | None = None
+
+
+def lidars_at(poses: Mapping[str, np.ndarray], sensors: Sensors = None) -> dict[str, DescribedLidar]:
+    """Return lidars at poses (4, 4) in base_link, of these kinds. Raises `InputError` for another number of them."""
+    kinds = for_each(sensors, len(poses))
+    return {name: DescribedLidar(pose, kind) for (name, pose), kind in zip(poses.items(), kinds, strict=True)}
 
 
 def known_mount(name: str, mount: tuple[np.ndarray, np.ndarray] | None) -> tuple[np.ndarray, np.ndarray] | None:

@@ -16,7 +16,7 @@ import numpy as np
 from stretch_sim_cal.calibration.calibration_file import SEEN_COVARIANCE, TO_LEFT, CalibrationFile
 from stretch_sim_cal.calibration.checks import deviations
 from stretch_sim_cal.calibration.finding import coded
-from stretch_sim_cal.calibration.lidars import DescribedLidar
+from stretch_sim_cal.calibration.lidars import lidars_at
 from stretch_sim_cal.calibration.mounts.file import seen_from, with_units
 from stretch_sim_cal.calibration.observations import load_beside
 from stretch_sim_cal.calibration.pipeline import Clouds, calibrated
@@ -24,7 +24,7 @@ from stretch_sim_cal.calibration.results import AlignmentResult, FloorResult
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.planes import floor_error
 from stretch_sim_cal.geometry.transforms import SIDES, error
-from stretch_sim_cal.sensor.sensor import Sensors, by_lidar, for_each
+from stretch_sim_cal.sensor.sensor import Sensors
 
 SIGMAS = 3.0
 HOLDS, DRIFTED, CANNOT_TELL = "holds", "drifted", "cannot tell"
@@ -106,8 +106,7 @@ def reestimate(
     units = None if known is None else dict(zip(known.names, known.units, strict=True))
     if units is not None and units.keys() != poses.keys():
         known = units = None
-    sensors = by_lidar(sensor)[:1] if len(poses) == 1 else for_each(sensor, len(poses))
-    lidars = {name: DescribedLidar(poses[name], kind) for name, kind in zip(poses, sensors, strict=True)}
+    lidars = lidars_at(poses, sensor)
     # The floor through today's alignment, so that a drift of the lidars does not read as one of the floor.
     given = lidars, list(clouds), nominal_footprint_from_base, file.floor_plane is not None, body
     aligned, floor = calibrated(*given, units=units)

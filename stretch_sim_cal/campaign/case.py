@@ -23,7 +23,7 @@ from stretch_sim_cal.calibration.body import SETTINGS_NAME
 from stretch_sim_cal.calibration.body.settings import fit_settings
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile
 from stretch_sim_cal.calibration.driving import DrivenArray, DrivenResult
-from stretch_sim_cal.calibration.lidars import DescribedLidar, with_lidars
+from stretch_sim_cal.calibration.lidars import DescribedLidar, lidars_at, with_lidars
 from stretch_sim_cal.calibration.methods import alignment_method
 from stretch_sim_cal.calibration.mounts.file import every_mount
 from stretch_sim_cal.calibration.mounts.method import calibrate_mounts
@@ -95,7 +95,7 @@ class SimulatedCase:
     @cached_property
     def described(self) -> dict[str, DescribedLidar]:
         poses = {name: self.simulator.base_from_lidar(name, nominal=True) for name in self.lidars}
-        return {name: DescribedLidar(pose, self.sensor) for name, pose in poses.items()}
+        return lidars_at(poses, self.sensor)
 
     @cached_property
     def model(self) -> RobotModel:

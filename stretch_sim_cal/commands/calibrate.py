@@ -38,7 +38,7 @@ from stretch_sim_cal.robot.description import load_model
 from stretch_sim_cal.ros.node_commands import ALIGN, FLOOR, IN_3D, MOUNT_OPTIONS, VIEW_OPTIONS
 from stretch_sim_cal.ros.options import add_group
 from stretch_sim_cal.ros.watchdog import progressing
-from stretch_sim_cal.sensor.sensor import by_lidar, sensors_called
+from stretch_sim_cal.sensor.sensor import for_each, sensors_called
 from stretch_sim_cal.view import opened
 
 EXAMPLE = "stretch-sim-cal calibrate my_recording --out dual_lidar_calibration.yaml --report report"
@@ -295,7 +295,7 @@ def calibrate_mounts(args: argparse.Namespace) -> int:
 
 
 def _recorded_samples(recording: Recording, args: argparse.Namespace, settings: Any, robot: Any) -> list[Any]:
-    periods = [each.period for each in by_lidar(settings.sensor, len(robot.nominal)) if each is not None]
+    periods = [each.period for each in for_each(settings.sensor, len(robot.nominal)) if each is not None]
     poses = still_poses(recording, robot.model, robot.profile)
     named = recorded.topics_and_frames(args, robot.profile)
     sets = RecordedSets(recording, *named, args.max_time_difference, sys.maxsize, warn)

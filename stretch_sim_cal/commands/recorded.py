@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from stretch_sim_cal.calibration.lidars import DescribedLidar
+from stretch_sim_cal.calibration.lidars import DescribedLidar, lidars_at
 from stretch_sim_cal.calibration.pipeline import together
 from stretch_sim_cal.calibration.surfaces import body_settings
 from stretch_sim_cal.command import warn
@@ -25,7 +25,7 @@ from stretch_sim_cal.robot.profile import RobotProfile, profile_called, stretch_
 from stretch_sim_cal.ros.node_commands import CLOUD_OPTIONS, FOOTPRINT_OPTION, LIDAR_OPTIONS
 from stretch_sim_cal.ros.watchdog import progressing
 from stretch_sim_cal.sensor.recognition import SCANS, recognised
-from stretch_sim_cal.sensor.sensor import Sensor, Sensors, by_lidar, for_each, of_two, sensors_called
+from stretch_sim_cal.sensor.sensor import Sensor, Sensors, for_each, of_two, sensors_called
 from stretch_sim_cal.sensor.signature import Signature, known_sensors
 
 MAX_TIME_DIFFERENCE = CLOUD_OPTIONS[-1].default
@@ -113,11 +113,7 @@ class Source:
 
     @property
     def lidars(self) -> dict[str, DescribedLidar]:
-        count = len(self.described)
-        kinds = for_each(self.sensors if count > 1 else by_lidar(self.sensors)[0], count)
-        return {
-            name: DescribedLidar(pose, kind) for (name, pose), kind in zip(self.described.items(), kinds, strict=True)
-        }
+        return lidars_at(self.described, self.sensors)
 
     def clouds(self, limit: int, label: str) -> Iterator[dict[str, np.ndarray]]:
         """Yield up to `limit` clouds (N, 5 or 3) by lidar, with a progress bar: of one or two lidars as `sets`, of more

@@ -14,7 +14,7 @@ from stretch_sim_cal.geometry.transforms import SIDES
 from stretch_sim_cal.recording.clouds import scan_from_message
 from stretch_sim_cal.recording.rosbag import Recording
 from stretch_sim_cal.recording.topics import recorded_signatures, sensor_lines
-from stretch_sim_cal.sensor.sensor import Sensor, by_lidar, sensors_called
+from stretch_sim_cal.sensor.sensor import Sensor, for_each, sensors_called
 from stretch_sim_cal.sensor.signature import sync_line
 
 EXAMPLE = "stretch-sim-cal sensor facing_north facing_east --sensor jt128 --out units"
@@ -77,7 +77,7 @@ def run(args: argparse.Namespace) -> int:
 
 def given_sensors(names: str) -> list[Sensor]:
     """Return the sensors that `--sensor` names. Raises `InputError` for "unknown", which identifies nothing."""
-    kinds = by_lidar(sensors_called(names), names.count(",") + 1)
+    kinds = for_each(sensors_called(names), names.count(",") + 1)
     if None in kinds:
         raise InputError(f"--sensor {names}: an unknown sensor has no table to identify a lidar by")
     return list({kind.name: kind for kind in kinds if kind is not None}.values())

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from stretch_sim_cal.calibration.calibration_file import calibrated_frame
-from stretch_sim_cal.calibration.lidars import DescribedLidar
+from stretch_sim_cal.calibration.lidars import DescribedLidar, lidars_at
 from stretch_sim_cal.calibration.surfaces import body_settings
 from stretch_sim_cal.command import enumerated
 from stretch_sim_cal.errors import InputError
@@ -22,7 +22,7 @@ from stretch_sim_cal.recording.topics import DESCRIPTION_TOPIC, JOINT_STATES
 from stretch_sim_cal.robot.profile import RobotProfile, profile_called, stretch_profile
 from stretch_sim_cal.ros.options import checked_topic
 from stretch_sim_cal.ros.watchdog import Watchdog, progressing
-from stretch_sim_cal.sensor.sensor import for_each, sensors_called
+from stretch_sim_cal.sensor.sensor import sensors_called
 
 LOOK_EVERY = 0.25  # s of wall time
 
@@ -413,8 +413,7 @@ class LiveRobot:
 
     def at(self, poses: dict[str, np.ndarray]) -> dict[str, DescribedLidar]:
         """Return the lidars at poses (4, 4) in base_link."""
-        sensors = for_each(sensors_called(self._options.sensor), len(poses))
-        return {name: DescribedLidar(poses[name], sensor) for name, sensor in zip(poses, sensors, strict=True)}
+        return lidars_at(poses, sensors_called(self._options.sensor))
 
     def in_footprint(self, name: str, cloud: np.ndarray) -> np.ndarray:
         """Return a lidar's returns (N, 5 or 3) as points (N, 3) in base_footprint, by its described pose."""

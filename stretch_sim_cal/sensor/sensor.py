@@ -229,11 +229,6 @@ def for_each(sensors: Sensors, count: int) -> tuple[Sensor | None, ...]:
     return (given + given[:1] * count)[:count]
 
 
-def by_lidar(sensors: Sensors, count: int = 2) -> tuple[Sensor | None, ...]:
-    """Return the sensors of the first so many lidars."""
-    return sensors[:count] if isinstance(sensors, tuple) else (sensors,) * count
-
-
 def load_sensor(name: str | Path) -> Sensor:
     """Return the sensor of that name (in `config/`) or path, of a unit file with its unit. Raises `InputError` by
     key."""

@@ -45,7 +45,7 @@ from stretch_sim_cal.calibration.surfaces import Lidar, in_base
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.files import write_atomic
 from stretch_sim_cal.geometry.transforms import SIDES, check_rigid
-from stretch_sim_cal.sensor.sensor import by_lidar
+from stretch_sim_cal.sensor.sensor import for_each
 
 # The agreement of the views (-1 to 1) may be lower than under the coarse transform by this; in rooms it is by 0.003 at
 # most.
@@ -72,7 +72,7 @@ class RoomAlignment:
             for name, pose in zip(names, initial, strict=True)
         ]
         self._intake = FrameIntake(names)
-        self._sensors = by_lidar(self._settings.sensor, len(names))
+        self._sensors = for_each(self._settings.sensor, len(names))
         self._places: list[tuple[DirectionCells, ...]] = []
         self._solved: tuple[tuple[Lidar, ...], JointEstimate, Solver, np.ndarray] | None = None
         self.new_place()

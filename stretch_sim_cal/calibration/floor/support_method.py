@@ -27,7 +27,7 @@ from stretch_sim_cal.calibration.surfaces import Lidar, on_body, without_body
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry import planes
 from stretch_sim_cal.geometry.transforms import SIDES, apply, check_rigid, inverse
-from stretch_sim_cal.sensor.sensor import by_lidar
+from stretch_sim_cal.sensor.sensor import for_each
 
 # The distance (m) that the surfaces may still have, and the number of shifted grids of patches; the first two passes
 # are without the floor. From the fourth on, a pass is the last one if the floor that is found after it differs from the
@@ -65,7 +65,7 @@ class JointFloor:
         self._poses = tuple(self._footprint_from_base @ pose for pose in poses)
         self._alignment = self.settings.observations or self._usual_alignment()
         self._intake = FrameIntake(names)
-        self._seen = tuple(map(DirectionCells, by_lidar(self.settings.sensor, len(names))))
+        self._seen = tuple(map(DirectionCells, for_each(self.settings.sensor, len(names))))
         self.state: State | None = None
         self.solution: Solution | None = None
 
