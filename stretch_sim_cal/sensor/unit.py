@@ -3,14 +3,16 @@
 A measured point p lies at range |p| along its nominal direction. With the azimuth a of the rotor, e and o the channel's
 table values, and c the optical centre in the frame that turns with the rotor, the true point is
 
-    x = Rz(a) c + d(e + channel_elevation, a + o + channel_azimuth + harmonics(a)) (|p| - error) / (1 + range_scale)
+    x = Rz(a) c + d(e + elevation error, a + o + azimuth error) (|p| - error) / (1 + range_scale)
+    elevation error = channel_elevation + wobble(a), azimuth error = channel_azimuth + harmonics(a)
     error = range_offset + near_range exp(-|p| / length) + incidence (1 / cos - 1) + echo exp(-intensity / 255 / 0.08)
             + channel_range + wander(a)
 
 where cos is that of incidence, and d(e, a) = (cos e cos a, cos e sin a, sin e). Errors of incidence and weak echoes:
 J. Laconte et al., "Lidar measurement bias estimation via return waveform modelling in a context of 3D mapping" (ICRA
 2019); channels and eccentricity: e.g. Glennie and Lichti, "Static calibration and analysis of the Velodyne HDL-64E S2"
-(2010). `wander` is a Fourier series of the rotor's azimuth without mean, drawn for each scan, or alike in all.
+(2010). `wander` is a Fourier series of the rotor's azimuth without mean, drawn for each scan, or alike in all;
+`wobble` has its second and third wave, and is 0 unless the spin axis wobbles.
 
 A frame that moves by a twist m in a scan (wrong deskewing, a rotor whose angles grow too fast) shows x at exp(-s m) x,
 with the share s of the scan, -0.5 to 0.5. `optical_centre_share` and `firing_time_share` are the shares that the driver
@@ -42,8 +44,13 @@ TYPICAL_WANDER = 1e-4  # m, of the first harmonics of one scan (docs/real_data.m
 FIRING_ORDER_DEVIATION = float(np.deg2rad(0.1))
 # Distance (m) at which beams pass the spin axis, if the driver does not know it, or knows that of another model.
 LATERAL_OFFSET_DEVIATION = 0.005
-# What is of the scans, and no property of the unit.
-OF_SCANS = SCAN_MOTION + RANGE_WANDER
+# Waves of all beams' elevations over a turn, of a spin axis that wobbles, and their standard deviation (rad) if it does.
+# One wave a turn is a turn of the lidar.
+_WOBBLE = np.arange(2, 4)
+WOBBLE = tuple(f"elevation_{wave}_{number}" for number in _WOBBLE for wave in ("cos", "sin"))
+WOBBLE_DEVIATION = float(np.deg2rad(0.05))
+# What is of the scans, and no property of the unit that its file has.
+OF_SCANS = SCAN_MOTION + RANGE_WANDER + WOBBLE
 CHANNEL_KINDS = ("channel_range", "channel_elevation", "channel_azimuth")
 OFFSET, SCALE, NEAR, INCIDENCE, ECHO = range(5)
 RANGE_OFFSET, RANGE_SCALE, HARMONICS, CENTRE, CENTRE_SHARE, FIRING_SHARE = 0, 1, slice(5, 9), slice(9, 12), 12, 13
@@ -140,7 +147,11 @@ class ErrorModel:
 
     @property
     def of_wander(self) -> slice:
-        return slice(self.size - len(RANGE_WANDER), self.size)
+        return slice(self.of_wobble.start - len(RANGE_WANDER), self.of_wobble.start)
+
+    @property
+    def of_wobble(self) -> slice:
+        return slice(self.size - len(WOBBLE), self.size)
 
     def of_kind(self, kind: str) -> slice:
         """Return where the C parameters of one of `CHANNEL_KINDS` lie."""
@@ -196,6 +207,7 @@ class ErrorModel:
             "lateral_offset": LATERAL_OFFSET_DEVIATION * one[:, CENTRE] @ aside[:, : int(lateral)],
             "scan_motion": one[:, self.of_scan_motion] * SCAN_MOTION_DEVIATIONS,
             "wander": one[:, self.of_wander] * wander,
+            "wobble": one[:, self.of_wobble] * WOBBLE_DEVIATION,
         }
 
     def prior_covariance(self) -> np.ndarray:
@@ -243,7 +255,7 @@ class ErrorModel:
         self, returns: Returns, cosines: np.ndarray | float, normals: np.ndarray, values: np.ndarray,
         beyond: np.ndarray | float = 0.0, along: np.ndarray | None = None,
     ) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
-        """Return the derivatives of `normals . corrected(...)` by the scalars and `OF_SCANS` (N, 30) and, in the order
+        """Return the derivatives of `normals . corrected(...)` by the scalars and `OF_SCANS` (N, 34) and, in the order
         of `CHANNEL_KINDS`, by those of the return's channel (N, 3); normals (N, 3) are in the lidar's frame.
 
         The returns lie `beyond` (N,) m beyond the estimated surface, at which derivatives are taken: at the noisy
@@ -275,7 +287,8 @@ class ErrorModel:
         points = rays * distances[:, None] + self._centres(returns.rotor, values, added)
         levers = np.hstack([normals, np.cross(points, normals)])
         motion, wander = self._shares(returns.rotor)[:, None] * levers, by_range[:, None] * wander_shapes(returns.rotor)
-        return np.hstack([scalars, motion, wander]), np.stack([by_range, by_elevation, by_azimuth], axis=1)
+        wobble = by_elevation[:, None] * waves(returns.rotor, _WOBBLE)
+        return np.hstack([scalars, motion, wander, wobble]), np.stack([by_range, by_elevation, by_azimuth], axis=1)
 
     # What the simulator does: from true rays to published points.
 
@@ -311,7 +324,10 @@ class ErrorModel:
         turn = values[self.of_kind("channel_azimuth")][channel] + _harmonics(rotor) @ values[HARMONICS]
         if self.firing_azimuths is not None:
             turn = turn + values[FIRING_SHARE] * self.firing_azimuths[channel]
-        return elevation + values[self.of_kind("channel_elevation")][channel], azimuth + turn
+        elevation = elevation + values[self.of_kind("channel_elevation")][channel]
+        if values[self.of_wobble].any():
+            elevation = elevation + waves(rotor, _WOBBLE) @ values[self.of_wobble]
+        return elevation, azimuth + turn
 
     def _measured(self, returns: Returns, values: np.ndarray) -> tuple[Returns, float]:
         """Return the returns as measured from the optical centre, and 1 if the driver had added it, else 0."""
@@ -370,8 +386,13 @@ def _harmonics(rotor: np.ndarray) -> np.ndarray:
 
 def wander_shapes(rotor: np.ndarray) -> np.ndarray:
     """Return the values (N, 10) of the harmonics `RANGE_WANDER` at azimuths (N,) of the rotor."""
-    turns = rotor[:, None] * _WANDER
-    return np.stack([np.cos(turns), np.sin(turns)], axis=2).reshape(len(rotor), len(RANGE_WANDER))
+    return waves(rotor, _WANDER)
+
+
+def waves(rotor: np.ndarray, numbers: np.ndarray) -> np.ndarray:
+    """Return cosine and sine of so many (k,) waves a turn at azimuths (N,) of the rotor (N, 2 k)."""
+    turns = rotor[:, None] * numbers
+    return np.stack([np.cos(turns), np.sin(turns)], axis=2).reshape(len(rotor), 2 * len(numbers))
 
 
 def longer_by_incidence(cosines: np.ndarray | float) -> np.ndarray | float:

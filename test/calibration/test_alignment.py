@@ -16,7 +16,7 @@ from stretch_sim_cal.calibration.room import COUNTS, FEW, VERDICTS
 from stretch_sim_cal.calibration.settings import AlignmentSettings, FloorSettings
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.files import write_atomic
-from stretch_sim_cal.geometry.transforms import error, exp
+from stretch_sim_cal.geometry.transforms import SIDES, error, exp
 from stretch_sim_cal.sensor.points import return_columns, returns_of
 from stretch_sim_cal.sensor.sensor import load_sensor
 from stretch_sim_cal.sensor.unit import OFFSET, UnitSpread
@@ -184,6 +184,24 @@ def test_a_file_of_a_version_with_other_errors_of_the_lidars_is_reported(aligned
     np.savez_compressed(beside, **content | {"left_result": content["left_result"][:-1]})
     with pytest.raises(InputError, match="of a version with other errors of the lidars.* align the lidars again"):
         load_beside(file_of(aligned, beside.parent))
+
+
+def test_a_file_from_before_wobbling_axes_says_nothing_of_them(aligned, beside):
+    with np.load(beside) as data:
+        content = dict(data)
+    ours = load_beside(file_of(aligned, beside.parent))
+    columns = np.arange(len(ours.gradient))
+    ends = 6 + np.cumsum([len(values) for values in ours.units])
+    without = np.delete(columns, np.concatenate([np.arange(end - 4, end) for end in ends]))
+    information = ours.information[np.ix_(without, without)]
+    content |= {"gradient": ours.gradient[without], "information": information[np.tril_indices(len(without))]}
+    content |= {f"{side}_{of}": content[f"{side}_{of}"][:-4] for side in SIDES for of in ("unit", "result")}
+    np.savez_compressed(beside, **content)
+    older = load_beside(file_of(aligned, beside.parent))
+    np.testing.assert_array_equal(older.information[np.ix_(without, without)], information)
+    assert not np.delete(older.gradient, without).any() and not np.delete(older.information, without, axis=0).any()
+    for values, known in zip(older.units, ours.units, strict=True):
+        np.testing.assert_array_equal(values, np.r_[known[:-4], np.zeros(4)])
 
 
 def test_a_torn_file_is_reported(aligned, beside):

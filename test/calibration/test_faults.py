@@ -278,6 +278,13 @@ def calibrated(case):
     return found, chi_square(case.truths[0], found.left_from_right, found.covariance)
 
 
+@pytest.mark.parametrize("seed", further_long(601013, 601006, 401222))
+def test_an_axis_that_wobbles_twice_or_three_times_a_turn_is_found(seed):
+    """By 0.03 to 0.1 deg; of two VLP-16 at nearly one place it is not known which one's does."""
+    found, squared = calibrated(edited(seed, "a spin axis that wobbles"))
+    assert found.accepted and squared < FOUR_SIGMA
+
+
 @pytest.mark.parametrize("seed", further_long(60015, 60053))
 def test_a_wall_that_stands_elsewhere_for_one_lidar_does_not_pass_as_ranges_that_wander(seed):
     found, _ = calibrated(edited(seed, "a wall elsewhere for one lidar"))
