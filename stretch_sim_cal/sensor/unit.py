@@ -44,8 +44,8 @@ TYPICAL_WANDER = 1e-4  # m, of the first harmonics of one scan (docs/real_data.m
 FIRING_ORDER_DEVIATION = float(np.deg2rad(0.1))
 # Distance (m) at which beams pass the spin axis, if the driver does not know it, or knows that of another model.
 LATERAL_OFFSET_DEVIATION = 0.005
-# Waves of all beams' elevations over a turn, of a spin axis that wobbles, and their standard deviation (rad) if it does.
-# One wave a turn is a turn of the lidar.
+# Waves over a turn of all elevations, if the spin axis wobbles, and their standard deviation (rad) then. One wave
+# a turn is a turn of the lidar.
 _WOBBLE = np.arange(2, 4)
 WOBBLE = tuple(f"elevation_{wave}_{number}" for number in _WOBBLE for wave in ("cos", "sin"))
 WOBBLE_DEVIATION = float(np.deg2rad(0.05))
