@@ -69,7 +69,7 @@ SHARES_OF_SCANS: dict[str, tuple[np.ndarray, np.ndarray | float, bool]] = {
     "scan_motion": (np.array([0.01, 0.3, 1.0, 3.0]), np.array([1.0, 0.01, 0.01, 0.01]), False),
     "wander": (np.array([0.01, 1.0, 3.0, 10.0]), 1.0, False),
     "firing_order": (np.array([0.001, 0.3, 1.0, 3.0]), np.array([1.0, 1e-4, 1e-4, 1e-4]), False),
-    "wobble": (np.array([0.001, 0.3, 1.0, 3.0]), np.array([1.0, 0.01, 0.01, 0.01]), False),
+    "wobble": (np.array([0.001, 0.3, 1.0, 3.0]), np.array([1.0, 0.001, 0.001, 0.001]), False),
     "lateral_offset": (np.array([0.001, 0.3, 1.0, 3.0]), np.array([1.0, 1e-4, 1e-4, 1e-4]), True),
 }
 SCALAR_KINDS = ("scalars", "harmonics", "shares", *SHARES_OF_SCANS)
