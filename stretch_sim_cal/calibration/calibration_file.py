@@ -414,6 +414,11 @@ def entry_of(raw: dict[str, Any], key: str, path) -> Entry:
     return Entry(timestamp=timestamp, covariance=covariance, **texts, **numbers)
 
 
+def alignment_called(name: str) -> str:
+    """Return what the transform of the lidar `name` to the left one is called in comparisons."""
+    return "lidar to lidar" if name == "right" else f"left to {name} lidar"
+
+
 def convention_of(name: str) -> str:
     """Return the convention of the entry that has the transform of the lidar `name` to the left one."""
     return RIGHT_TO_LEFT_CONVENTION.replace("p_right", f"p_{name}")

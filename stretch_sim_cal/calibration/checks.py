@@ -18,6 +18,7 @@ from stretch_sim_cal.calibration.calibration_file import (
     WHEELS,
     CalibrationFile,
     Entry,
+    alignment_called,
 )
 from stretch_sim_cal.calibration.drive_results import DIFFERS, stored_wheels, transform_to_left
 from stretch_sim_cal.calibration.findings import model_findings
@@ -204,8 +205,7 @@ def changes(old: CalibrationFile, new: CalibrationFile) -> list[Change]:
     mounts = stored_mounts(old), stored_mounts(new)
     for name in filter(new.to_left.__contains__, old.to_left):
         known = [_covariance(file, f"{name}{TO_LEFT}") for file in (old, new)]
-        what = "lidar to lidar" if name == "right" else f"left to {name} lidar"
-        parts.append(_pose_change(what, old.to_left[name], new.to_left[name], known))
+        parts.append(_pose_change(alignment_called(name), old.to_left[name], new.to_left[name], known))
     if old.floor_plane is not None and new.floor_plane is not None:
         planes = [file.floor_plane.facing(UP) for file in (old, new)]
         covariances = [_covariance(file, file.floor_key) for file in (old, new)]

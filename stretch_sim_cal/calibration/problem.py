@@ -69,9 +69,9 @@ class Unknowns:
         self.models = models
         count = len(models)
         sizes = [*[6] * count, 3, 3, *(model.size for model in models), others]
-        columns = itertools.starmap(slice, itertools.pairwise(itertools.accumulate(sizes, initial=0)))
-        *parts, self.others = columns
-        self.poses, (self.floor, self.curvature), self.units = parts[:count], parts[count : count + 2], parts[-count:]
+        parts = tuple(itertools.starmap(slice, itertools.pairwise(itertools.accumulate(sizes, initial=0))))
+        self.poses, (self.floor, self.curvature) = parts[:count], parts[count : count + 2]
+        self.units, self.others = parts[count + 2 : -1], parts[-1]
         self.size = self.others.stop
 
     @property

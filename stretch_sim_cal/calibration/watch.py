@@ -38,7 +38,7 @@ from pathlib import Path
 
 import numpy as np
 
-from stretch_sim_cal.calibration.calibration_file import default_path
+from stretch_sim_cal.calibration.calibration_file import alignment_called, default_path
 from stretch_sim_cal.calibration.consistency import NUM_DIRECTIONS, direction_of
 from stretch_sim_cal.calibration.mounts.residuals import LidarRays, PosedSample, posed
 from stretch_sim_cal.calibration.mounts.robot import MountedRobot
@@ -109,8 +109,7 @@ class Block:
 
 def blocks(lidars: Sequence[str] = SIDES) -> list[Block]:
     """Return all blocks of a robot with these lidars, by name, the left one first."""
-    what = {name: "lidar to lidar" if name == "right" else f"left to {name} lidar" for name in lidars[1:]}
-    poses = [(said, between(name), False) for name, said in what.items()]
+    poses = [(alignment_called(name), between(name), False) for name in lidars[1:]]
     poses += [(f"{name} lidar on the robot", name, True) for name in lidars]
     of_poses = [
         Block(f"{name}, {part}", vector, columns, part == "rotation", RECALIBRATE, on_robot)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from stretch_sim_cal.calibration.body.model import description_hash, load_body_shape_model, robot_identity
-from stretch_sim_cal.calibration.calibration_file import TO_LEFT, CalibrationFile
+from stretch_sim_cal.calibration.calibration_file import TO_LEFT, CalibrationFile, alignment_called
 from stretch_sim_cal.calibration.checks import Change, changes, check_lidars, largest_deviation, problems, sigmas_of
 from stretch_sim_cal.calibration.drive_results import DIFFERS, agreements, stored_wheels, transform_to_left
 from stretch_sim_cal.calibration.finding import OF_ALL_PLACES
@@ -166,8 +166,8 @@ def table(session: Session) -> list[list[str]]:
     """Return the rows of old against new, the head first."""
     old, new = session.old, session.new
     found, alone = ({change.what: change for change in changes(each, new)} for each in (old, new))
-    rows_of = ["lidar to lidar" if name == "right" else f"left to {name} lidar" for name in new.to_left]
-    rows_of += ["floor", *(f"{name} lidar on the robot" for name in ("left", *new.to_left))]
+    rows_of = [*map(alignment_called, new.to_left), "floor"]
+    rows_of += [f"{name} lidar on the robot" for name in ("left", *new.to_left)]
     rows = [_row(what, found.get(what), alone[what].after) for what in rows_of if what in found or what in alone]
     return [["", "change", "standard deviation before", "after", "change in sigma"], *rows, *_wheels_rows(old, new),
             *_body_row(session)]  # fmt: skip

@@ -117,9 +117,8 @@ Pose = dict[str, float]  # values (m, rad) of commanded joints by their names to
 @dataclass(frozen=True, kw_only=True)
 class RobotProfile:
     """One robot. `lidars` by name, "left" first, then "right" and others if there are any; `sensor` is the name of
-    their sensor, or those of all in this order with commas between. `joints` in the order
-    of datasets; the body shape follows `shape_joints` (at most two); `stow` and `home` are poses as a sequence of
-    steps.
+    their sensor, or those of all in this order with commas between. `joints` in the order of datasets; the body shape
+    follows `shape_joints` (at most two); `stow` and `home` are poses as a sequence of steps.
 
     `plans` are grids of arm poses by name, in place of the settings files'. Poses for the lidars' extrinsics are
     proposed from `mount_candidates`, values by joint; with them the zeros of `offset_joints` are estimated, each with a

@@ -34,6 +34,7 @@ SCALARS = (
 SCAN_MOTION = tuple(f"scan_motion_{axis}" for axis in ("x", "y", "z", "roll", "pitch", "yaw"))
 # Standard deviations of a frame's motion in a scan, if it moves (m, rad).
 SCAN_MOTION_DEVIATIONS = np.r_[np.full(3, 0.002), np.full(3, np.deg2rad(0.04))]
+_HARMONICS = np.arange(1, 3)  # of a unit's azimuths
 # The harmonics of a scan's wander, and their standard deviations as shares of the first one's: the variances that real
 # lidars show fall with the number.
 _WANDER = np.arange(1, 6)
@@ -279,7 +280,7 @@ class ErrorModel:
         scalars[:, NEAR] = by_range * fading
         scalars[:, INCIDENCE] = by_range * longer_by_incidence(cosines)
         scalars[:, ECHO] = by_range * returns.echo
-        scalars[:, HARMONICS] = by_azimuth[:, None] * _harmonics(returns.rotor)
+        scalars[:, HARMONICS] = by_azimuth[:, None] * waves(returns.rotor, _HARMONICS)
         scalars[:, CENTRE] = turned_back
         scalars[:, CENTRE_SHARE] = turned_back @ self.optical_centre
         firing = np.zeros(len(returns)) if self.firing_azimuths is None else self.firing_azimuths[returns.channel]
@@ -321,7 +322,7 @@ class ErrorModel:
         return distances
 
     def _angles(self, elevation, azimuth, rotor, channel, values) -> tuple[np.ndarray, np.ndarray]:
-        turn = values[self.of_kind("channel_azimuth")][channel] + _harmonics(rotor) @ values[HARMONICS]
+        turn = values[self.of_kind("channel_azimuth")][channel] + waves(rotor, _HARMONICS) @ values[HARMONICS]
         if self.firing_azimuths is not None:
             turn = turn + values[FIRING_SHARE] * self.firing_azimuths[channel]
         elevation = elevation + values[self.of_kind("channel_elevation")][channel]
@@ -378,10 +379,6 @@ def turned(rotor: np.ndarray, vector: np.ndarray) -> np.ndarray:
     x, y, z = vector.T
     cosine, sine = np.cos(rotor), np.sin(rotor)
     return np.stack([cosine * x - sine * y, sine * x + cosine * y, np.broadcast_to(z, rotor.shape)], axis=1)
-
-
-def _harmonics(rotor: np.ndarray) -> np.ndarray:
-    return np.stack([np.cos(rotor), np.sin(rotor), np.cos(2 * rotor), np.sin(2 * rotor)], axis=1)
 
 
 def wander_shapes(rotor: np.ndarray) -> np.ndarray:

@@ -217,14 +217,16 @@ class EmbeddedSimulator:
             {name: self.base_from_lidar(name, described).tolist() for name in self._lidars}
             for described in (False, True)
         )
-        pair, floor = [side for side in SIDES if side in true], self.floor_in_base
-        between = inverse(self.base_from_lidar("left")) @ self.base_from_lidar(pair[-1])
+        pair, floor, between = [side for side in SIDES if side in true], self.floor_in_base, {}
+        if "right" in true:
+            left_from_right = inverse(self.base_from_lidar("left")) @ self.base_from_lidar("right")
+            between["lidar_left_from_lidar_right"] = left_from_right.tolist()
         return {
             "world": self.world.name,
             "seed": self.setup.seed,
             **{f"base_link_from_lidar_{side}": true[side] for side in pair},
             **{f"nominal_base_link_from_lidar_{side}": nominal[side] for side in pair},
-            "lidar_left_from_lidar_right": between.tolist(),
+            **between,
             "lidars": true,
             "nominal_lidars": nominal,
             "floor_in_base_link": {"normal": floor.normal.tolist(), "offset": floor.offset},

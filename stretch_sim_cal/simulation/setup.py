@@ -87,11 +87,11 @@ class SimulationSetup:
     are "LEFT,RIGHT" and so on.
 
     `lidar_errors` are errors of the lidars' mounts by lidar, `joint_errors` those of joint origins by joint; along or
-    about a joint's axis, of its zero. Lidars are units of the
-    sensor, drawn from `unit_seed` (by default `seed`), or those of unit files, `units` by lidar; `driver` replaces
-    fields of the sensor's `Driver`. `robot` is what is spawned, by default the vendor's Stretch 4; `from_mapping` takes
-    its name. `lidar_geometry` is what the simulated lidars see, by default the profile's; only the simulator knows it.
-    `real_time_factor` is for the caller that steps the simulation: 1 is real time, 0 as fast as possible.
+    about a joint's axis, of its zero. Lidars are units of the sensor, drawn from `unit_seed` (by default `seed`), or
+    those of unit files, `units` by lidar; `driver` replaces fields of the sensor's `Driver`. `robot` is what is
+    spawned, by default the vendor's Stretch 4; `from_mapping` takes its name. `lidar_geometry` is what the simulated
+    lidars see, by default the profile's; only the simulator knows it. `real_time_factor` is for the caller that steps
+    the simulation: 1 is real time, 0 as fast as possible.
     """
 
     world: str | Path = "furnished_room"
