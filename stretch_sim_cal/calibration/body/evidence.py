@@ -270,6 +270,7 @@ def _neighbour_planes(points: np.ndarray, cloud: np.ndarray, counts: np.ndarray)
     return returns, mean, np.linalg.eigh(scatter)[1][:, :, 0]
 
 
+SEEN_OFF = 0.003  # m, of a motion from which a warning is given: a right calibration is off by up to a third of it
 MIN_RETURNS = 100  # from the robot in a pose, below which a warning is given
 SEEN_THROUGH = 0.6  # share of a link's returns from behind it, above which the link is misplaced
 SEEN_RETURNS = 60
@@ -396,6 +397,8 @@ def _motion(registration: seen.BodyRegistration | None) -> tuple[np.ndarray, lis
     seen_from_model, reach, standard_error = registration
     if reach <= max(0.001, 3 * standard_error):  # m: a smaller motion of the model is not applied
         return np.eye(4), []
+    if reach <= SEEN_OFF:
+        return seen_from_model, []
     off = f"{1e3 * reach:.1f} mm and {np.degrees(rotation_angle(seen_from_model)):.2f} deg"
     fault = f"the returns show the robot up to {off} off its description"
     cause = "the left lidar's mount or the floor calibration is off; the shape is fitted where the returns are"

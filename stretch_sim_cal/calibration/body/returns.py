@@ -13,6 +13,7 @@ from stretch_sim_cal.geometry.points import convex_hull, downsampled, group_medi
 from stretch_sim_cal.geometry.rays import RayTarget
 from stretch_sim_cal.geometry.transforms import apply, by_twist, exp, from_xyz_rpy, inverse
 from stretch_sim_cal.robot.surfaces import Surface
+from stretch_sim_cal.sensor.unit import UNKNOWN_SENSOR, longer_by_incidence
 
 LOWEST, HIGHEST = 0.06, 1.6  # the heights between which the body counts: below, floor and wheels; above, nothing is met
 
@@ -207,6 +208,9 @@ def register_returns(
     """Return the motion between model and returns, or None if too few returns are near the model. `clouds` (N, 3) are
     in base_footprint, one per pose; `lidars` (N,) at `origins` (L, 3) are theirs, -1 if unknown; `views` are the model
     in these poses."""
+    # Errors of each lidar that no cloud can be corrected for: ranges are longer near it, and at grazing incidence.
+    errors = np.zeros((len(origins), 2))
+    precisions = np.tile([UNKNOWN_SENSOR.near_range**-2, UNKNOWN_SENSOR.incidence**-2], len(origins))
     near = []
     for cloud, seen_by, view in zip(clouds, lidars, views, strict=True):
         some = downsampled(np.flatnonzero(nearest_range(cloud, origins) > OWN_HEAD), CANDIDATES)
@@ -223,15 +227,20 @@ def register_returns(
     for gate, count in steps:
         if converged and count == COARSE:
             continue
-        how = origins, motion, gate, centre, range_noise
+        how = origins, motion, errors, gate, centre, range_noise
         parts = [_residuals(*(downsampled(each, count) for each in seen), view, *how) for *seen, view in near]
         residuals, jacobian = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
         if len(residuals) < MIN_POINTS:
             return None
-        information, gradient, _ = robust_equations(jacobian, -residuals, 0.5, TUKEY_SEARCH)
+        full, right, _ = robust_equations(jacobian, residuals, 0.5, TUKEY_SEARCH)
+        coupled, of_errors = full[:6, 6:], full[6:, 6:] + np.diag(precisions)
+        right[6:] -= precisions * errors.ravel()
+        information = full[:6, :6] - coupled @ np.linalg.solve(of_errors, coupled.T)
+        gradient = right[:6] - coupled @ np.linalg.solve(of_errors, right[6:])
         strengths, axes = np.linalg.eigh(information)  # no step along directions that the surfaces do not constrain
         shares = np.where(strengths > WEAKEST * strengths[-1], 1 / np.maximum(strengths, 1e-300), 0.0)
         step = axes @ (shares * (axes.T @ gradient))
+        errors += np.linalg.solve(of_errors, right[6:] - coupled.T @ step).reshape(errors.shape)
         about = from_xyz_rpy(centre)
         motion = about @ exp(step) @ inverse(about) @ motion
         converged = gate == GATES[-1] and np.abs(step).max() < CONVERGED
@@ -241,21 +250,29 @@ def register_returns(
     return BodyRegistration(motion, float(np.linalg.norm(apply(motion, points) - points, axis=1).max()), error)
 
 
-def _residuals(cloud, seen_by, view, origins, motion, gate, centre, range_noise) -> tuple[np.ndarray, np.ndarray]:
-    """Return the distances (M,) of returns from the planes that their rays meet on the moved model, over their standard
-    deviations, and their derivatives (M, 6) by a twist of the model about `centre`. By rays, and not by nearest points,
-    noise moves no return to another face."""
+def _residuals(
+    cloud, seen_by, view, origins, motion, errors, gate, centre, range_noise
+) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
+    """Return the distances (M,) of the planes that the rays meet on the moved model from returns, freed of the lidars'
+    `errors` (L, 2), over their standard deviations, and their derivatives (M, 6 + 2 L) by a twist of the model about
+    `centre` and by the errors. By rays, and not by nearest points, noise moves no return to another face."""
     back = inverse(motion)
     ahead, normals, _, directions = seen_ahead(view, apply(back, cloud), seen_by, apply(back, origins))
     incidence = -(normals * directions).sum(axis=1)
+    ranges = np.linalg.norm(cloud - origins[seen_by], axis=1)
+    longer = np.column_stack([np.exp(-ranges / UNKNOWN_SENSOR.near_length), longer_by_incidence(incidence)])
+    ahead = ahead + (longer * errors[seen_by]).sum(axis=1)
     used = (np.abs(ahead) < gate) & (incidence > GRAZING)
+    incidence, ahead = incidence[used], ahead[used]
     normals, rays = normals[used] @ motion[:3, :3].T, directions[used] @ motion[:3, :3].T
     # The lever arms are those of the model's points: those of the returns have the noise of the residuals.
-    arms = cloud[used] + ahead[used, None] * rays - centre
+    arms = cloud[used] + ahead[:, None] * rays - centre
     # Noise is along the ray: a grazing return determines a plane more exactly.
-    sigma = np.hypot(range_noise * incidence[used], 0.002)  # m, 1 sigma, of the model's surfaces
-    jacobian = by_twist(arms, normals)
-    return ahead[used] * incidence[used] / sigma, jacobian / sigma[:, None]
+    sigma = np.hypot(range_noise * incidence, 0.002)  # m, 1 sigma, of the model's surfaces
+    by_lidar = np.zeros((len(ahead), *errors.shape))
+    by_lidar[np.arange(len(ahead)), seen_by[used]] = longer[used] * incidence[:, None]  # if unknown, of the last
+    jacobian = np.hstack([-by_twist(arms, normals), by_lidar.reshape(len(ahead), -1)])
+    return ahead * incidence / sigma, jacobian / sigma[:, None]
 
 
 PATCH = 0.03  # m, edge of the cells in which returns on the model are compared with it together
