@@ -27,7 +27,7 @@ from stretch_sim_cal.calibration.room import SeenPatches
 from stretch_sim_cal.calibration.solver import Solution
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import SIDES, adjoint, apply, inverse, log
-from stretch_sim_cal.sensor.unit import SCALARS, WOBBLE, ErrorModel, UnitSpread, weak_echo
+from stretch_sim_cal.sensor.unit import SCALARS, WAVES, ErrorModel, UnitSpread, weak_echo
 
 SUFFIX = ".observations.npz"
 PLACES = ".places.npz"
@@ -287,8 +287,9 @@ class Observations:
                 lidars = _names(len(poses) + 1)
                 models = tuple(_model([data[f"{lidar}_{name}"] for name in TABLE]) for lidar in lidars)
                 at_units, units = (tuple(data[f"{lidar}_{which}"] for lidar in lidars) for which in ("unit", "result"))
-                if [len(values) + len(WOBBLE) for values in units] == [model.size for model in models]:
-                    information, gradient, at_units, units = _without_wobble(information, gradient, at_units, units)
+                missing, *others = {model.size - len(values) for model, values in zip(models, units, strict=True)}
+                if 0 < missing <= len(WAVES) and not others:
+                    information, gradient, at_units, units = _padded(missing, information, gradient, at_units, units)
                 if [len(values) for values in units] != [model.size for model in models]:
                     raise ValueError("of a version with other errors of the lidars")
                 floor, patches = _part(FloorByUnits, data, "floor_"), _part(SeenPatches, data, "patch_")
@@ -302,15 +303,18 @@ class Observations:
             ) from problem
 
 
-def _without_wobble(information: np.ndarray, gradient: np.ndarray, *units: Sequence[np.ndarray]) -> tuple[Any, ...]:
-    """Return equations and units' parameters of a file from before these had a `WOBBLE`, of which they say nothing."""
+def _padded(
+    missing: int, information: np.ndarray, gradient: np.ndarray, *units: Sequence[np.ndarray]
+) -> tuple[Any, ...]:
+    """Return equations and units' parameters of a file from before these had the last of `WAVES`, of which they say
+    nothing."""
     known = [np.ones(len(gradient) - sum(map(len, units[0])), bool)]  # the poses
     for values in units[0]:
-        known += [np.ones(len(values), bool), np.zeros(len(WOBBLE), bool)]
+        known += [np.ones(len(values), bool), np.zeros(missing, bool)]
     columns = np.flatnonzero(np.concatenate(known))
     equations = NormalEquations.empty(sum(map(len, known)))
     equations.information[np.ix_(columns, columns)], equations.gradient[columns] = information, gradient
-    padded = (tuple(np.pad(values, (0, len(WOBBLE))) for values in own) for own in units)
+    padded = (tuple(np.pad(values, (0, missing)) for values in own) for own in units)
     return equations.information, equations.gradient, *padded
 
 

@@ -94,7 +94,7 @@ class Unknowns:
         return np.concatenate([unit.start + np.arange(len(SCALARS)) for unit in self.units])
 
     def unit_columns(self, side: int, channel: np.ndarray) -> np.ndarray:
-        """Return the columns (N, 37) of the parameters that all channels share, and of the three of each of the
+        """Return the columns (N, 43) of the parameters that all channels share, and of the three of each of the
         channels (N,)."""
         common = self.common_columns(side)
         start, count = self.units[side].start + len(SCALARS), self.models[side].num_channels
@@ -102,7 +102,7 @@ class Unknowns:
         return np.hstack([np.broadcast_to(common, (len(channel), len(common))), channels])
 
     def common_columns(self, side: int) -> np.ndarray:
-        """Return the columns (34,) of a lidar's scalars and of `OF_SCANS`."""
+        """Return the columns (40,) of a lidar's scalars and of `OF_SCANS`."""
         unit = self.units[side]
         return np.r_[unit.start : unit.start + len(SCALARS), unit.stop - len(OF_SCANS) : unit.stop]
 

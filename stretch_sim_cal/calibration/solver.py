@@ -69,7 +69,8 @@ SHARES_OF_SCANS: dict[str, tuple[np.ndarray, np.ndarray | float, bool]] = {
     "scan_motion": (np.array([0.01, 0.3, 1.0, 3.0]), np.array([1.0, 0.01, 0.01, 0.01]), False),
     "wander": (np.array([0.01, 1.0, 3.0, 10.0]), 1.0, False),
     "firing_order": (np.array([0.001, 0.3, 1.0, 3.0]), np.array([1.0, 1e-4, 1e-4, 1e-4]), False),
-    "wobble": (np.array([0.001, 0.3, 1.0, 3.0]), np.array([1.0, 0.001, 0.001, 0.001]), False),
+    "upward_waves": (np.array([0.001, 0.3, 1.0, 3.0]), np.array([1.0, 0.001, 0.001, 0.001]), False),
+    "aside_waves": (np.array([0.001, 0.3, 1.0, 3.0]), np.array([1.0, 0.001, 0.001, 0.001]), False),
     "lateral_offset": (np.array([0.001, 0.3, 1.0, 3.0]), np.array([1.0, 1e-4, 1e-4, 1e-4]), True),
 }
 SCALAR_KINDS = ("scalars", "harmonics", "shares", *SHARES_OF_SCANS)
@@ -405,7 +406,7 @@ class Solver:
                 if number == lidar:
                     scale[columns] = deviations[lidar][kind]
             # The scalars and each kind of the channels' errors have nothing in common.
-            of_scans = model.of_scan_motion, model.of_wander, model.of_wobble
+            of_scans = model.of_scan_motion, model.of_wander, model.of_waves
             for part in (slice(0, len(SCALARS)), *map(model.of_kind, CHANNEL_KINDS), *of_scans):
                 block = basis[unit][part]
                 rows, columns = np.flatnonzero(block.any(axis=1)), np.flatnonzero(block.any(axis=0))

@@ -4,7 +4,7 @@ A measured point p lies at range |p| along its nominal direction. With the azimu
 table values, and c the optical centre in the frame that turns with the rotor, the true point is
 
     x = Rz(a) c + d(e + elevation error, a + o + azimuth error) (|p| - error) / (1 + range_scale)
-    elevation error = channel_elevation + wobble(a), azimuth error = channel_azimuth + harmonics(a)
+    elevation error = channel_elevation + waves(a), azimuth error = channel_azimuth + harmonics(a) + waves(a)
     error = range_offset + near_range exp(-|p| / length) + incidence (1 / cos - 1) + echo exp(-intensity / 255 / 0.08)
             + channel_range + wander(a)
 
@@ -12,7 +12,7 @@ where cos is that of incidence, and d(e, a) = (cos e cos a, cos e sin a, sin e).
 J. Laconte et al., "Lidar measurement bias estimation via return waveform modelling in a context of 3D mapping" (ICRA
 2019); channels and eccentricity: e.g. Glennie and Lichti, "Static calibration and analysis of the Velodyne HDL-64E S2"
 (2010). `wander` is a Fourier series of the rotor's azimuth without mean, drawn for each scan, or alike in all;
-`wobble` has its second and third wave, and is 0 unless the spin axis wobbles.
+`waves` are 0 unless the spin axis wobbles, the rotor cogs, or a window bends the rays.
 
 A frame that moves by a twist m in a scan (wrong deskewing, a rotor whose angles grow too fast) shows x at exp(-s m) x,
 with the share s of the scan, -0.5 to 0.5. `optical_centre_share` and `firing_time_share` are the shares that the driver
@@ -45,13 +45,16 @@ TYPICAL_WANDER = 1e-4  # m, of the first harmonics of one scan (docs/real_data.m
 FIRING_ORDER_DEVIATION = float(np.deg2rad(0.1))
 # Distance (m) at which beams pass the spin axis, if the driver does not know it, or knows that of another model.
 LATERAL_OFFSET_DEVIATION = 0.005
-# Waves over a turn of all elevations, if the spin axis wobbles, and their standard deviation (rad) then. One wave
-# a turn is a turn of the lidar.
-_WOBBLE = np.arange(2, 4)
-WOBBLE = tuple(f"elevation_{wave}_{number}" for number in _WOBBLE for wave in ("cos", "sin"))
-WOBBLE_DEVIATION = float(np.deg2rad(0.05))
+# Waves over a turn of the directions of all channels, upwards (a spin axis that wobbles, a window that bends rays) and
+# aside (a rotor that cogs, a window), and their standard deviation (rad) then. Azimuths have a first and second one as
+# harmonics. Upward ones begin with those of a spin axis: older observations have no others, or none.
+_UPWARD, _ASIDE = np.array([2, 3, 1]), np.array([3, 4])
+UPWARD_WAVES = tuple(f"elevation_{wave}_{number}" for number in _UPWARD for wave in ("cos", "sin"))
+ASIDE_WAVES = tuple(f"azimuth_{wave}_{number}" for number in _ASIDE for wave in ("cos", "sin"))
+WAVES = UPWARD_WAVES + ASIDE_WAVES
+WAVE_DEVIATION = float(np.deg2rad(0.05))
 # What is of the scans, and no property of the unit that its file has.
-OF_SCANS = SCAN_MOTION + RANGE_WANDER + WOBBLE
+OF_SCANS = SCAN_MOTION + RANGE_WANDER + WAVES
 CHANNEL_KINDS = ("channel_range", "channel_elevation", "channel_azimuth")
 OFFSET, SCALE, NEAR, INCIDENCE, ECHO = range(5)
 RANGE_OFFSET, RANGE_SCALE, HARMONICS, CENTRE, CENTRE_SHARE, FIRING_SHARE = 0, 1, slice(5, 9), slice(9, 12), 12, 13
@@ -148,11 +151,11 @@ class ErrorModel:
 
     @property
     def of_wander(self) -> slice:
-        return slice(self.of_wobble.start - len(RANGE_WANDER), self.of_wobble.start)
+        return slice(self.of_waves.start - len(RANGE_WANDER), self.of_waves.start)
 
     @property
-    def of_wobble(self) -> slice:
-        return slice(self.size - len(WOBBLE), self.size)
+    def of_waves(self) -> slice:
+        return slice(self.size - len(WAVES), self.size)
 
     def of_kind(self, kind: str) -> slice:
         """Return where the C parameters of one of `CHANNEL_KINDS` lie."""
@@ -192,8 +195,9 @@ class ErrorModel:
 
     def scan_roots(self) -> dict[str, np.ndarray]:
         """Return, as `prior_roots`, roots (n, k) of what is no property of the unit: the frame's motion in a scan,
-        typical wander of ranges, azimuths by another firing order than the driver knows, and another lateral offset of
-        all beams than it corrects."""
+        typical wander of ranges, azimuths by another firing order than the driver knows, another lateral offset of all
+        beams than it corrects, and waves of directions. A window that bends rays in a part of a turn does so on
+        average, too: the lidar's pose is uncertain then."""
         one, wander = np.eye(self.size), TYPICAL_WANDER * RANGE_WANDER_SHARES
         aside = turned(np.median(self.azimuth_offsets, keepdims=True), np.array([0.0, 1.0, 0.0])).T
         number = np.arange(self.num_channels) - (self.num_channels - 1) / 2.0
@@ -202,13 +206,19 @@ class ErrorModel:
         shapes -= shapes.mean(axis=0)  # the mean of all channels' azimuths is part of the unit's pose
         order = one[:, self.of_kind("channel_azimuth")] @ shapes / np.maximum(np.sqrt((shapes**2).mean(axis=0)), 1e-9)
         uncertain = self.spread.channel_azimuth > 0
+        waves_up, waves_aside = np.split(one[:, self.of_waves], [len(UPWARD_WAVES)], axis=1)
+        if uncertain:
+            elevations, azimuths = (one[:, self.of_kind(kind)].sum(axis=1) for kind in CHANNEL_KINDS[1:])
+            waves_up = np.column_stack([waves_up, elevations])
+            waves_aside = np.column_stack([waves_aside, one[:, HARMONICS], azimuths])
         lateral = uncertain and self.spread.optical_centre[1] < LATERAL_OFFSET_DEVIATION  # else that allows for it
         return {
             "firing_order": FIRING_ORDER_DEVIATION * order[:, order.any(axis=0) & uncertain],
             "lateral_offset": LATERAL_OFFSET_DEVIATION * one[:, CENTRE] @ aside[:, : int(lateral)],
             "scan_motion": one[:, self.of_scan_motion] * SCAN_MOTION_DEVIATIONS,
             "wander": one[:, self.of_wander] * wander,
-            "wobble": one[:, self.of_wobble] * WOBBLE_DEVIATION,
+            "upward_waves": WAVE_DEVIATION * waves_up,
+            "aside_waves": WAVE_DEVIATION * waves_aside,
         }
 
     def prior_covariance(self) -> np.ndarray:
@@ -256,7 +266,7 @@ class ErrorModel:
         self, returns: Returns, cosines: np.ndarray | float, normals: np.ndarray, values: np.ndarray,
         beyond: np.ndarray | float = 0.0, along: np.ndarray | None = None,
     ) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
-        """Return the derivatives of `normals . corrected(...)` by the scalars and `OF_SCANS` (N, 34) and, in the order
+        """Return the derivatives of `normals . corrected(...)` by the scalars and `OF_SCANS` (N, 40) and, in the order
         of `CHANNEL_KINDS`, by those of the return's channel (N, 3); normals (N, 3) are in the lidar's frame.
 
         The returns lie `beyond` (N,) m beyond the estimated surface, at which derivatives are taken: at the noisy
@@ -267,10 +277,10 @@ class ErrorModel:
         elevation, azimuth = self._angles(returns.elevations, returns.azimuths, returns.rotor, returns.channel, values)
         rays = directions(elevation, azimuth)
         cos_e, sin_e, cos_a, sin_a = np.cos(elevation), np.sin(elevation), np.cos(azimuth), np.sin(azimuth)
-        upward = np.stack([-sin_e * cos_a, -sin_e * sin_a, cos_e], axis=1)
-        aside = np.stack([-cos_e * sin_a, cos_e * cos_a, np.zeros_like(cos_e)], axis=1)
+        up = np.stack([-sin_e * cos_a, -sin_e * sin_a, cos_e], axis=1)
+        sideward = np.stack([-cos_e * sin_a, cos_e * cos_a, np.zeros_like(cos_e)], axis=1)
         along = np.einsum("ni,ni->n", normals, rays) if along is None else along
-        by_elevation, by_azimuth = (distances * np.einsum("ni,ni->n", normals, way) for way in (upward, aside))
+        by_elevation, by_azimuth = (distances * np.einsum("ni,ni->n", normals, way) for way in (up, sideward))
         fading = np.exp(-distances / self.spread.near_length)
         by_range = -along / (1.0 + values[SCALE] - values[NEAR] / self.spread.near_length * fading)
         turned_back = turned(-returns.rotor, normals)
@@ -288,8 +298,11 @@ class ErrorModel:
         points = rays * distances[:, None] + self._centres(returns.rotor, values, added)
         levers = np.hstack([normals, np.cross(points, normals)])
         motion, wander = self._shares(returns.rotor)[:, None] * levers, by_range[:, None] * wander_shapes(returns.rotor)
-        wobble = by_elevation[:, None] * waves(returns.rotor, _WOBBLE)
-        return np.hstack([scalars, motion, wander, wobble]), np.stack([by_range, by_elevation, by_azimuth], axis=1)
+        upward = by_elevation[:, None] * waves(returns.rotor, _UPWARD)
+        aside = by_azimuth[:, None] * waves(returns.rotor, _ASIDE)
+        return np.hstack([scalars, motion, wander, upward, aside]), np.stack(
+            [by_range, by_elevation, by_azimuth], axis=1
+        )
 
     # What the simulator does: from true rays to published points.
 
@@ -326,8 +339,9 @@ class ErrorModel:
         if self.firing_azimuths is not None:
             turn = turn + values[FIRING_SHARE] * self.firing_azimuths[channel]
         elevation = elevation + values[self.of_kind("channel_elevation")][channel]
-        if values[self.of_wobble].any():
-            elevation = elevation + waves(rotor, _WOBBLE) @ values[self.of_wobble]
+        if values[self.of_waves].any():
+            upward, aside = np.split(values[self.of_waves], [len(UPWARD_WAVES)])
+            elevation, turn = elevation + waves(rotor, _UPWARD) @ upward, turn + waves(rotor, _ASIDE) @ aside
         return elevation, azimuth + turn
 
     def _measured(self, returns: Returns, values: np.ndarray) -> tuple[Returns, float]:

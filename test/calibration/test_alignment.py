@@ -186,22 +186,23 @@ def test_a_file_of_a_version_with_other_errors_of_the_lidars_is_reported(aligned
         load_beside(file_of(aligned, beside.parent))
 
 
-def test_a_file_from_before_wobbling_axes_says_nothing_of_them(aligned, beside):
+@pytest.mark.parametrize("waves", [10, 6])
+def test_a_file_from_before_some_waves_of_directions_says_nothing_of_them(aligned, beside, waves):
     with np.load(beside) as data:
         content = dict(data)
     ours = load_beside(file_of(aligned, beside.parent))
     columns = np.arange(len(ours.gradient))
     ends = 6 + np.cumsum([len(values) for values in ours.units])
-    without = np.delete(columns, np.concatenate([np.arange(end - 4, end) for end in ends]))
+    without = np.delete(columns, np.concatenate([np.arange(end - waves, end) for end in ends]))
     information = ours.information[np.ix_(without, without)]
     content |= {"gradient": ours.gradient[without], "information": information[np.tril_indices(len(without))]}
-    content |= {f"{side}_{of}": content[f"{side}_{of}"][:-4] for side in SIDES for of in ("unit", "result")}
+    content |= {f"{side}_{of}": content[f"{side}_{of}"][:-waves] for side in SIDES for of in ("unit", "result")}
     np.savez_compressed(beside, **content)
     older = load_beside(file_of(aligned, beside.parent))
     np.testing.assert_array_equal(older.information[np.ix_(without, without)], information)
     assert not np.delete(older.gradient, without).any() and not np.delete(older.information, without, axis=0).any()
     for values, known in zip(older.units, ours.units, strict=True):
-        np.testing.assert_array_equal(values, np.r_[known[:-4], np.zeros(4)])
+        np.testing.assert_array_equal(values, np.r_[known[:-waves], np.zeros(waves)])
 
 
 def test_a_torn_file_is_reported(aligned, beside):

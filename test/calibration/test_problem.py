@@ -35,11 +35,15 @@ from stretch_sim_cal.sensor.unit import (
 
 MODEL = ErrorModel(UnitSpread(range_offset=0.01, incidence=0.003), np.linspace(-0.2, 0.2, 4), np.zeros(4))
 OF_SCANS = slice(MODEL.of_scan_motion.start, MODEL.size)
-# The precision of a motion in a scan, of the ranges' wander, and of an axis' wobble.
+# The precision of a motion in a scan, of the ranges' wander, and of waves of directions.
 ROOTS = MODEL.scan_roots()
 STILL = np.concatenate([
-    (solving.SHARES_OF_SCANS[kind][0][0] * ROOTS[kind][own].diagonal()) ** -2.0
-    for kind, own in (("scan_motion", MODEL.of_scan_motion), ("wander", MODEL.of_wander), ("wobble", MODEL.of_wobble))
+    (solving.SHARES_OF_SCANS[kind][0][0] * ROOTS[kind][own].max(axis=1)) ** -2.0
+    for kind, own in (
+        ("scan_motion", MODEL.of_scan_motion), ("wander", MODEL.of_wander),
+        ("upward_waves", slice(MODEL.of_waves.start, MODEL.of_waves.start + 6)),
+        ("aside_waves", slice(MODEL.size - 4, MODEL.size)),
+    )
 ])  # fmt: skip
 LEFT, RIGHT, FLOOR, CURVATURE = slice(0, 6), slice(6, 12), slice(12, 15), slice(15, 18)  # the columns of two lidars
 NOTHING = State((np.eye(4), np.eye(4)), (np.zeros(MODEL.size), np.zeros(MODEL.size)))
@@ -241,7 +245,7 @@ def test_the_solution_is_that_of_all_data_and_priors_written_out(curvature, rand
             precision[unit.start + index] = deviation**-2.0
         precision[unit][OF_SCANS] = STILL
     varied, change, covariance = written_out(seen, np.diag(precision), unknowns.difference(state, nominal))
-    assert len(varied) == 53 + 3 * (curvature > 0)
+    assert len(varied) == 65 + 3 * (curvature > 0)
     np.testing.assert_allclose(found.change[varied], change, rtol=1e-5, atol=1e-9)
     np.testing.assert_allclose(found.covariance[np.ix_(varied, varied)], covariance, rtol=1e-5, atol=1e-12)
     others = np.setdiff1d(np.arange(unknowns.size), varied)
