@@ -4,7 +4,6 @@
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 
 import numpy as np
 
@@ -290,8 +289,7 @@ class _Mounts:
             clouds = clouds if step > 1 else self._clouds(step)
             matched = self._matched(clouds, step)
             noise = self._noise(matched)
-            of_matches = self._equations(matched, noise)
-            equations = self._marginalised(of_matches, inflated)
+            equations = self._marginalised(self._equations(matched, noise), inflated)
             errors = with_model_errors(
                 equations.information, equations.gradient, self.robot, MOST_RELEASED if step > 1 else 0, self.joints
             )  # fmt: skip
@@ -307,8 +305,7 @@ class _Mounts:
                 break
             inflated |= converged
         counts = sum(np.bincount(each.matches.links, minlength=len(self.robot.links)) for each in matched)
-        of_link = partial(self._equations, matched, noise)
-        leaning = self._leaning(of_matches, of_link, counts, inflated, errors)
+        leaning = self._leaning(matched, noise, counts, inflated)
         return self._result(costs, matched, noise, equations, errors, of_scalars, converged, leaning, counts)
 
     def _corrected(self, name: str, returns: Returns) -> LidarRays:
@@ -375,16 +372,20 @@ class _Mounts:
         return self.solver.marginalised(equations.plus(of_priors), self.state, inflated)
 
     def _leaning(
-        self, of_matches: NormalEquations, of_link: Callable[[int], NormalEquations], counts: np.ndarray,
-        inflated: bool, errors: ModelErrors,
-    ) -> list[checks.LeaningLink]:  # fmt: skip
+        self, matched: Sequence[_Matched], noise: float, counts: np.ndarray, inflated: bool
+    ) -> list[checks.LeaningLink]:
         """Return the links, of those with many of the returns (`counts` (l,) by link), without each of which the lidars
         are significantly elsewhere: zeros and scales of joints explain a sheet that lies on the base."""
-        poses, found = slice(0, self.robot.first_link), []
+        of_matches, poses, found = self._equations(matched, noise), slice(0, self.robot.first_link), []
+
+        def solved(equations: NormalEquations) -> ModelErrors:
+            marginalised = self._marginalised(equations, inflated)
+            return with_model_errors(marginalised.information, marginalised.gradient, self.robot, 0, self.joints)
+
+        estimate = solved(of_matches).solution[poses]
         for link in np.flatnonzero(counts > MANY * counts.sum()):
-            rest = self._marginalised(of_matches.plus(of_link(link).weighing(-1.0)), inflated)
-            without = with_model_errors(rest.information, rest.gradient, self.robot, 0, self.joints)
-            change, covariance = (without.solution - errors.solution)[poses], without.covariance[poses, poses]
+            without = solved(of_matches.plus(self._equations(matched, noise, link).weighing(-1.0)))
+            change, covariance = without.solution[poses] - estimate, without.covariance[poses, poses]
             found.append(checks.LeaningLink(self.robot.links[link], change, max(
                 change[own] @ np.linalg.solve(covariance[own, own], change[own]) / 6
                 for own in map(self.robot.of_lidar, self.nominal)
