@@ -45,6 +45,7 @@ from stretch_sim_cal.calibration.lidars import DescribedLidar, known_mount, lida
 from stretch_sim_cal.calibration.mounts.file import with_floor
 from stretch_sim_cal.calibration.pipeline import calibrated, driven, together
 from stretch_sim_cal.calibration.results import AlignmentResult, FloorResult, LidarPoses
+from stretch_sim_cal.calibration.settings import accepting
 from stretch_sim_cal.calibration.summaries import alignment_stage, floor_stage, wheels_numbers, wheels_stage
 from stretch_sim_cal.calibration.surfaces import body_settings
 from stretch_sim_cal.calibration.wheel_odometry import DrivingSettings, Wheels
@@ -73,8 +74,8 @@ class Rig:
 
     `base_from_left` and `base_from_right` (4, 4) are the lidars' nominal poses in base_link, `footprint_from_base` (4,
     4) maps base_link into base_footprint, which lies on the floor; if it is None, the floor is searched at base_link's
-    own origin. `sensor` is the kind of all lidars, or a tuple of each one's kind; if it is None, a spinning lidar of
-    unknown make; `sensor_of` tells the kind from clouds.
+    own origin. `sensor` is the kind of all lidars, or a tuple of each one's kind, or their names as of `from_urdf`; if
+    it is None, a spinning lidar of unknown make; `sensor_of` tells the kind from clouds.
     `further` are the poses of lidars beyond two by name; `names` are those of all, the left and the right one first; a
     robot with one lidar has one name, and its right lidar where the left one is. `body` are the settings that say what
     of a scan is the robot itself (`calibration.surfaces.body_settings`), by default a cylinder that holds the Stretch.
@@ -85,7 +86,7 @@ class Rig:
     base_from_left: np.ndarray
     base_from_right: np.ndarray
     footprint_from_base: np.ndarray | None = None
-    sensor: Sensors = None
+    sensor: Sensors | str | Path = None
     further: Mapping[str, np.ndarray] = field(default_factory=dict)
     names: tuple[str, ...] = SIDES
     body: Mapping[str, Any] = field(default_factory=dict)
@@ -99,23 +100,26 @@ class Rig:
         count = len(SIDES) + len(given) if given else len(self.names)
         if len(set(self.names)) != count or not 1 <= len(self.names) <= len(SIDES) + len(given):
             raise InputError(f"rig: names: {', '.join(self.names)}: give every lidar a different name")
+        if isinstance(self.sensor, str | Path):
+            object.__setattr__(self, "sensor", sensors_called(self.sensor))
         for_each(self.sensor, count)
+        accepting(self.accept)
         for name in ("base_from_left", "base_from_right", "footprint_from_base"):
-            if getattr(self, name) is not None:
+            if name != "footprint_from_base" or self.footprint_from_base is not None:
                 object.__setattr__(self, name, check_rigid(getattr(self, name), name))
 
     @classmethod
     def from_urdf(
-        cls, source: str | Path | None, sensor: str | Path | Sensors = None,
+        cls, source: str | Path | None, sensor: Sensors | str | Path = None,
         left: str | None = None, right: str | None = None, base: str | None = None, footprint: str | None = None,
         robot: str | Path | None = None, lidars: Sequence[str] | Mapping[str, str] | None = None,
     ) -> "Rig":  # fmt: skip
         """Return the rig that a URDF or xacro file, or the text of a URDF, describes; None is refused.
 
         `sensor` is the name of a sensor file in `config/` ("jt128"), a path to one or to a unit file, "LEFT,RIGHT" for
-        lidars of different kinds, or as of a `Rig`. `left`, `right`, `base` and `footprint` are links; by default they
-        are called as in the profile `robot` (a name in `config/robots/` or a path), of the Stretch if none is named:
-        older names of its lidars are found as well.
+        lidars of different kinds, or as of a `Rig`; None is that of the profile `robot` if one is named. `left`,
+        `right`, `base` and `footprint` are links; by default they are called as in the profile (a name in
+        `config/robots/` or a path), of the Stretch if none is named: older names of its lidars are found as well.
         `footprint` may be absent. The shapes of the profile's robot, stowed, are no part of room and floor; its
         packages are where meshes and `$(find ...)` are looked for, its arguments those of its own xacro. `lidars`
         are the links of any number of lidars, or a mapping of names to links, in place of `left` and `right`; the first
@@ -143,6 +147,10 @@ class Rig:
             if not known:
                 raise InputError(f"{where}: has no link '{name}'{near(name, model.links)}; check the name")
             links.append(known[0])
+        if lidars is not None and len(set(links[1:])) < len(lidars):
+            raise InputError(f"{where}: lidars: {', '.join(links[1:])}: give every lidar a link of its own")
+        if sensor is None and robot is not None and tuple(wanted) == tuple(profile.lidars):
+            sensor = profile.sensor
         root_from_link = link_transforms(model, {})
         base_from_root = inverse(root_from_link[links[0]])
         footprint_from_base = None
@@ -151,8 +159,7 @@ class Rig:
         poses = [base_from_root @ root_from_link[link] for link in links[1:]]
         return cls(
             poses[0], poses[min(1, len(poses) - 1)], footprint_from_base,
-            sensors_called(sensor) if isinstance(sensor, str | Path) else sensor,
-            dict(zip(list(wanted)[2:], poses[2:], strict=True)), tuple(wanted),
+            sensor, dict(zip(list(wanted)[2:], poses[2:], strict=True)), tuple(wanted),
             body_settings(profile, model, warnings.warn), profile.accept,
         )  # fmt: skip
 
@@ -164,7 +171,7 @@ class Rig:
 
     @property
     def sensors(self) -> dict[str, Sensor | None]:
-        """The kinds of all lidars, by name; of lidars beyond two that none is given for, the left one's."""
+        """The kinds of all lidars, by name."""
         return dict(zip(self.names, for_each(self.sensor, len(self.names)), strict=True))
 
     @property

@@ -13,7 +13,7 @@ import secrets
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -52,15 +52,18 @@ def folders_in(variable: str) -> list[Path]:
     return [Path(folder) for folder in os.environ.get(variable, "").split(os.pathsep) if folder]
 
 
-def find_shared(folder: str, name: str | Path, suffix: str) -> Path:
-    """Return the file `name`: a path, or the name of a file in the share folder `folder`. Raises `InputError` that
-    lists the known names if there is no such file."""
+def find_shared(folder: str, name: str | Path, suffix: str, but: Sequence[str] = ()) -> Path:
+    """Return the file `name`: a path, or the name of a file in the share folder `folder`, `but` of those. Raises
+    `InputError` that lists the known names if there is no such file."""
     path = Path(name).expanduser()
     if path.suffix == suffix or len(path.parts) > 1:
         if path.is_file():
             return path.resolve()
         raise InputError(f"{path}: no such file")
+    if path.is_file():
+        raise InputError(f"{path}: is no {suffix} file")
     known = {p.name.removesuffix(suffix): p for p in (share_directory() / folder).glob(f"*{suffix}")}
+    known = {each: file for each, file in known.items() if each not in but}
     if str(name) not in known:
         available = ", ".join(sorted(known)) or "nothing"
         raise InputError(f"'{name}' is not known in {folder}/; available: {available}, or give a path")

@@ -159,7 +159,8 @@ def assert_calibrated(request: pytest.FixtureRequest, sim: Any) -> Callable:
         table = "\n".join(map(_row, rows, missed))
         kept = _keep(request, sim, f"{table}\n{errors}\n{result}\n")
         refused = "; ".join(each.sentence for each in result.findings if each.severity == "error")
-        verdict = "accepted" if result.accepted else f"refused: {refused}"
+        beyond = ", ".join(label for (label, *_), beyond in zip(rows, missed, strict=True) if beyond)
+        verdict = f"accepted, but beyond its bound: {beyond}" if result.accepted else f"refused: {refused}"
         pytest.fail(f"{verdict}\n{table}\n{result}{kept}", pytrace=False)
 
     return judge
@@ -243,7 +244,7 @@ class ScenarioItem(pytest.Item):
             from stretch_sim_cal.harness.report import write_report  # matplotlib takes half a second
 
             write_report(verdict, folder)
-        return "\n".join([*(quantity.line() for quantity in quantities), *verdict.reasons])
+        return "\n".join([*verdict.reasons, *(quantity.line() for quantity in quantities)])
 
     def reportinfo(self) -> tuple[Path, None, str]:
         return self.path, None, f"scenario {self.name}"

@@ -72,8 +72,10 @@ def simulate(
     and y (m/s) and about z (rad/s) and for how many s. If it is `continuous`, scans on the move are stations as well.
     Raises `InputError` for anything that cannot be simulated.
     """
-    if frames < 1:
-        raise InputError(f"simulate: frames: is {frames}; expected at least 1")
+    if not isinstance(frames, int) or frames < 1:
+        raise InputError(f"simulate: frames: is {frames}; expected a whole number, at least 1")
+    if mount_errors is not None:
+        mount_errors = numbers(mount_errors, 2, "simulate: mount_errors", 0.0)
     named = {"robot": robot, "world": world, "sensor": sensor}
     data = {key: str(name) for key, name in named.items() if name is not None} | {"seed": seed} | dict(simulation or {})
     setup = SimulationSetup.from_mapping(data, source="simulate")

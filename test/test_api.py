@@ -203,6 +203,15 @@ def test_a_rig_takes_a_sensor_by_name_path_or_object_and_links_by_their_older_na
         (lambda rig, left, right, urdf: cal.Rig.from_urdf(None), "no URDF"),
         (lambda rig, left, right, urdf: cal.Rig.from_urdf(urdf, sensor="jt12"), "jt12.*jt128_sparse"),
         (lambda *_: cal.Rig(np.zeros((4, 4)), np.eye(4)), "base_from_left: is not a rigid transform"),
+        (lambda *_: cal.Rig(None, np.eye(4)), "base_from_left: is not a 4x4 matrix"),
+        (lambda *_: cal.Rig(np.eye(4), np.eye(4), accept=0.005), "accept: is 0.005; expected two standard deviations"),
+        (lambda rig, left, right, urdf: cal.calibrate(rig, left, right, accept=(5, 0.1)), "accept: is 5 m and 0.1 rad"),
+        (lambda rig, left, right, urdf: cal.calibrate(rig, left, [cloud.copy() for cloud in left]),
+         "right cloud: is, bit for bit, one of the left lidar"),
+        (lambda rig, left, right, urdf: cal.Rig.from_urdf(urdf, lidars=["lidar_left_link"] * 2), "a link of its own"),
+        (lambda rig, left, right, urdf: cal.sensor_of(left[0]), "is one cloud, not a list"),
+        (lambda *_: cal.simulate(frames=1.5), "frames: is 1.5"),
+        (lambda *_: cal.simulate(frames=1, mount_errors=0.005), "mount_errors: is 0.005; expected a list of 2"),
         (lambda *_: cal.open_recording("no_such_recording"), "no such recording"),
         (lambda *_: cal.simulate(frames=0), "frames: is 0"),
         (lambda *_: cal.simulate(world="atlantis", frames=1), "'atlantis' is not known in worlds/.*furnished_room"),
@@ -214,6 +223,27 @@ def test_what_cannot_be_used_is_named_in_one_line(scene, call, message):
     with pytest.raises(InputError, match=message) as caught:
         call(scene.rig, *scene.clouds.values(), scene.simulator.nominal_description)
     assert "\n" not in str(caught.value)
+
+
+def test_a_rig_takes_names_of_sensors_and_by_default_those_of_the_robots_profile():
+    sim = cal.simulate("two_lidar_amr", frames=1, mount_errors=None)
+    text = sim.simulator.nominal_description
+    profiled, own = (
+        cal.Rig.from_urdf(text, robot="two_lidar_amr"),
+        cal.Rig.from_urdf(text, "jt128", robot="two_lidar_amr"),
+    )
+    assert {kind.name for kind in profiled.sensors.values()} == {kind.name for kind in sim.rig.sensors.values()}
+    assert own.sensor.name == "jt128" and cal.Rig(np.eye(4), np.eye(4), sensor="jt128").sensor.name == "jt128"
+
+
+def test_intensities_that_are_no_numbers_count_as_none(scene):
+    clouds = {name: [cloud.copy() for cloud in own] for name, own in scene.clouds.items()}
+    clean = cal.calibrate(scene.rig, clouds, floor=False)
+    for own in clouds.values():
+        for cloud in own:
+            cloud["intensity"][:10] = np.nan, np.inf, -1.0, *[np.nan] * 7
+    found = cal.calibrate(scene.rig, clouds, floor=False)
+    assert found.accepted and error(found.left_from_right, clean.left_from_right)[0] < 1e-4
 
 
 def test_the_example_runs_without_ros(tmp_path):

@@ -440,7 +440,7 @@ class FrameIntake:
 
     def __init__(self, names: Sequence[str] = SIDES):
         self._names = names
-        self._seen: set[bytes] = set()
+        self._seen: dict[bytes, int] = {}  # whose
         self.num_given = 0
         self.num_frames = 0
         self.empty = [0] * len(names)
@@ -460,6 +460,15 @@ class FrameIntake:
             if len(self._steps) == 1:
                 self._check_channels(usable)
         return usable
+
+    def add_to(self, cells: Sequence["DirectionCells"], clouds: Sequence[np.ndarray]) -> None:
+        """Add the usable returns of one cloud of each lidar to its cells. Raises `InputError` as `admit`, and naming
+        the lidar if the cells are of another sensor's channels."""
+        for name, own, cloud in zip(self._names, cells, self.admit(*clouds), strict=True):
+            try:
+                own.add(cloud)
+            except InputError as problem:
+                raise InputError(f"{name} lidar's {problem}") from problem
 
     def _check_apart(self, clouds: Sequence["Cloud"]) -> None:
         """Raise `InputError` if a cloud contains another lidar's returns: posed by the description, they would confirm
@@ -502,6 +511,7 @@ class FrameIntake:
         cloud = cloud_of(array, self._names[side])
         points = cloud.points
         digest = hashlib.sha1(np.ascontiguousarray(points), usedforsecurity=False).digest()
+        repeated = digest in self._seen
         with np.errstate(invalid="ignore", over="ignore"):
             squared_ranges = np.einsum("ij,ij->i", points, points)
             # The square of a component that is NaN or infinite passes neither comparison.
@@ -509,11 +519,12 @@ class FrameIntake:
         cloud = cloud if usable.all() else cloud.only(usable)
         if not len(cloud):
             self.empty[side] += 1
-        elif digest in self._seen:
+        elif (whose := self._seen.setdefault(digest, side)) != side:
+            both = f"{self._names[side]} cloud: is, bit for bit, one of the {self._names[whose]} lidar"
+            raise InputError(f"{both}; give each lidar its own clouds")
+        elif repeated:
             self.repeated[side] += 1
             cloud = cloud.only(slice(0))
-        else:
-            self._seen.add(digest)
         return cloud
 
 
@@ -553,8 +564,10 @@ def cloud_of(array: np.ndarray, name: str) -> Cloud:
         raise InputError(f"{name} cloud: expected a structured array (N,) with fields x, y, z, not {array.dtype}")
     points = coordinates(array)
     kept = np.flatnonzero(are_returns(points))
-    of_returns = (array[field].take(kept) if field in names else None for field in ("ring", "intensity"))
-    return Cloud(points.take(kept, axis=0).astype(float), *of_returns)
+    ring, intensity = (array[field].take(kept) if field in names else None for field in ("ring", "intensity"))
+    if intensity is not None:  # as of messages, where only the odd one may be none
+        intensity = np.where(np.isfinite(intensity), np.maximum(intensity, 0), 0)
+    return Cloud(points.take(kept, axis=0).astype(float), ring, intensity)
 
 
 def given_clouds(method: object, *clouds: np.ndarray) -> tuple[np.ndarray, ...]:

@@ -177,8 +177,7 @@ class DrivenArray:
         in_order, station = tuple(clouds[name] for name in self._names), self._stations[-1]
         where = f"station {len(self._stations)}"
         if station.sweep is None:
-            for cells, cloud in zip(station.cells, station.intake.admit(*in_order), strict=True):
-                cells.add(cloud)
+            station.intake.add_to(station.cells, in_order)
             if len(self._stations) == 1:
                 self._floor.add(*in_order)
             return

@@ -11,6 +11,8 @@ from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import SIDES, check_rigid
 from stretch_sim_cal.sensor.sensor import Sensors
 
+MOST_ACCEPTED = 1.0, float(np.pi / 2)  # m, rad
+
 
 @dataclass(frozen=True)
 class LidarSettings:
@@ -70,8 +72,18 @@ class AlignmentSettings(LidarSettings):
 
 
 def accepting(deviations: tuple[float, float] | None) -> dict[str, Any]:
-    """Return the settings that accept standard deviations up to these (m, rad); none for the defaults."""
-    return {} if deviations is None else dict(zip(("max_std_translation", "max_std_rotation"), deviations, strict=True))
+    """Return the settings that accept standard deviations up to these (m, rad); none for the defaults. Raises
+    `InputError` for anything else, such as mm."""
+    if deviations is None:
+        return {}
+    try:
+        translation, rotation = map(float, deviations)
+    except (TypeError, ValueError) as problem:
+        raise InputError(f"accept: is {deviations!r}; expected two standard deviations, in m and rad") from problem
+    if not (0 < translation <= MOST_ACCEPTED[0] and 0 < rotation <= MOST_ACCEPTED[1]):
+        most = "{:g} m and {:.2f} rad".format(*MOST_ACCEPTED)
+        raise InputError(f"accept: is {translation:g} m and {rotation:g} rad; expected more than 0, at most {most}")
+    return {"max_std_translation": translation, "max_std_rotation": rotation}
 
 
 @dataclass(frozen=True)

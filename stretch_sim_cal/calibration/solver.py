@@ -73,6 +73,7 @@ SHARES_OF_SCANS: dict[str, tuple[np.ndarray, np.ndarray | float, bool]] = {
     "aside_waves": (np.array([0.001, 0.3, 1.0, 3.0]), np.array([1.0, 0.001, 0.001, 0.001]), False),
     "lateral_offset": (np.array([0.001, 0.3, 1.0, 3.0]), np.array([1.0, 1e-4, 1e-4, 1e-4]), True),
 }
+LIKE_TURNS = ("upward_waves", "aside_waves")  # lidars that are still apart seem to have them
 SCALAR_KINDS = ("scalars", "harmonics", "shares", *SHARES_OF_SCANS)
 # Lidars of one kind have the same driver, which corrects the same of all, or different ones, with such odds; the shares
 # of one driver differ by this variance.
@@ -521,7 +522,7 @@ class Solver:
             elif kind == "shares" and len(group) > 1:
                 independent = np.eye(len(group))
                 trials, odds = [SAME_DRIVER * independent + 1.0 - SAME_DRIVER, independent], ODDS_OF_DRIVERS
-            elif kind in SHARES_OF_SCANS and self.learns_scans:
+            elif kind in SHARES_OF_SCANS and self.learns_scans and (far or kind not in LIKE_TURNS):
                 shares, odds, only_differences = SHARES_OF_SCANS[kind]
                 if only_differences and len(group) < 2:
                     continue

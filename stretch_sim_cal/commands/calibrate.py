@@ -137,7 +137,8 @@ def run(args: argparse.Namespace) -> int:
     with contextlib.ExitStack() as stack:
         first, *further = [stack.enter_context(Recording(path)) for path in args.recording]
         source = recorded.open_source(args, first)
-        print(f"lidar poses from {source.tree.source} of {first.path}", file=sys.stderr)
+        given = source.tree.source.startswith("--")  # an option, else a topic
+        print(f"lidar poses from {source.tree.source}" + ("" if given else f" of {first.path}"), file=sys.stderr)
         print("\n".join(sensor_lines(source.signatures)), file=sys.stderr)
         if args.drive:
             return _calibrate_drive(source, file, view)
@@ -175,7 +176,7 @@ def _calibrate_standing(source: Source, file: CalibrationFile, further: Sequence
         method = args.floor_method or methods.DEFAULT_FLOOR_METHOD
         floor = shared.find_floor(source, method, lidars, clouds, file, described, robot_id, aligned)
         shared.tell(floor, warn, args.json)
-        if found is not None and not floor.accepted:
+        if found is not None and len(lidars) > 1 and not floor.accepted:
             print("nothing written: --only alignment writes only the alignment", file=sys.stderr)
         found = floor if found is None else found.then(floor)
     return _ended(source, found, source.clouds(3, "drawing"), view)

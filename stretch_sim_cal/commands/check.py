@@ -37,6 +37,7 @@ TOLERANCES = ("tolerance_mm", "tolerance_deg")
 XACRO = "http://www.ros.org/wiki/xacro"
 NO_IDENTIFIER = re.compile(r"\W|^(?=\d)")  # what a property's name may not have
 USE = 'include this in the description, and write in each joint NAME: <origin xyz="${NAME_xyz}" rpy="${NAME_rpy}"/>'
+COMPARED = "compared with the Stretch 4; give another robot's --robot or --model"
 LEFT_CALIBRATED, FLOOR_PLANE = "lidar_left_calibrated", "floor_plane"
 
 
@@ -82,7 +83,7 @@ def _check(args: argparse.Namespace) -> int:
         "concerns": concerns + [str(said) for each in agreements(calibration) for said in each.findings()],
     }
     if not args.robot and not args.model and any("description" in problem for problem in findings["problems"]):
-        findings["concerns"].append("compared with the Stretch 4; give another robot's --robot or --model")
+        findings["concerns"].append(COMPARED)
     if args.other:
         findings["comparison"] = _comparison(calibration, CalibrationFile.load(args.other), args)
     agreed = all(part["agrees"] for part in findings.get("comparison", {}).get("parts", []))
@@ -191,8 +192,12 @@ def _export(args: argparse.Namespace) -> int:
     if args.out:
         files.check_not_read("--out", args.out, path, args.model)
     calibration = CalibrationFile.load(path)
-    found = problems(calibration)
+    profile = profile_called(args.robot)
+    if calibration.aligned:
+        check_lidars(calibration, profile.lidars)
+    found = problems(calibration, described(load_description(args.model, args.robot), profile))
     if found:
+        found += [] if args.robot or args.model else [COMPARED]
         raise Refused(f"{path}: {'; '.join(found)}")
     if args.out and args.record:
         raise InputError("--record writes the robot's own values file, --out another file: give one of them")
@@ -214,10 +219,7 @@ def _export(args: argparse.Namespace) -> int:
 
 
 def _joints(calibration: CalibrationFile, args: argparse.Namespace) -> list[JointOrigin]:
-    model, profile = load_description(args.model, args.robot), profile_called(args.robot)
-    if calibration.aligned:
-        check_lidars(calibration, profile.lidars)
-    return calibrated_joints(calibration, model, profile)
+    return calibrated_joints(calibration, load_description(args.model, args.robot), profile_called(args.robot))
 
 
 def _urdf(joints: list[JointOrigin]) -> str:

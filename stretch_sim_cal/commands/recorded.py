@@ -52,7 +52,7 @@ def add_recording_arguments(parser: argparse.ArgumentParser, with_sensor: bool =
             f"the profile's, {profile.sensor}, or the one that fits the recorded points)")  # fmt: skip
     add(
         "--model", metavar="FILE",
-        help="URDF with the lidars' poses, if the recording has none (or stretch4; default: that of --robot)",
+        help="URDF with the lidars' poses (or stretch4; default: the recording's, else that of --robot)",
     )  # fmt: skip
     add("--max-time-difference", type=float, metavar="S",
         help=f"largest time between the clouds of a pair (default: {MAX_TIME_DIFFERENCE} s)")  # fmt: skip
@@ -140,14 +140,13 @@ class Source:
 def open_source(args: argparse.Namespace, recording: Recording) -> Source:
     """Return an open recording as the source of a calibration. Raises `InputError` if something is missing."""
     profile = with_defaults(args)
-    recorded = bag.recorded_description(recording)
-    described_by, description = "--model", None
+    recorded, model, otherwise = bag.recorded_description(recording), None, None
     if args.model:
-        description = urdf_text(args.model, profile.description.packages)
+        model = urdf_text(args.model, profile.description.packages)
     elif args.robot and recorded is None:
-        described_by, description = f"--robot {args.robot}", spawned_robot(profile).text
+        otherwise = spawned_robot(profile).text
     topics, frames = topics_and_frames(args, profile)
-    tree = bag.recorded_tree(recording, args.base_frame, frames.values(), description, described_by)
+    tree = bag.recorded_tree(recording, args.base_frame, frames.values(), model, otherwise)
     footprint_from_base = np.eye(4)
     try:
         footprint_from_base = tree.lookup(args.footprint_frame, args.base_frame)
@@ -155,9 +154,7 @@ def open_source(args: argparse.Namespace, recording: Recording) -> Source:
         if args.footprint_frame != stretch_profile().footprint_frame:
             unknown = f"--footprint-frame {args.footprint_frame}: {tree.source} has no such frame"
             raise InputError(unknown) from error
-    if recorded and description and recorded != description:
-        warn(f"--model {args.model}: is not used, since the recording has a /robot_description")
-    return Source(recording, tree, footprint_from_base, topics, frames, args, recorded or description, profile)
+    return Source(recording, tree, footprint_from_base, topics, frames, args, model or recorded or otherwise, profile)
 
 
 def candidate_sensors(profile: RobotProfile) -> list[Sensor]:

@@ -177,7 +177,7 @@ def _add_compare(parser: argparse.ArgumentParser) -> None:
 
 
 def _compare(args: argparse.Namespace) -> int:
-    """Print what changed; return 1 if something that passed fails now, or is worse than `--worse` allows."""
+    """Print what changed; return 1 if something that passed fails now, is gone, or is worse than `--worse` allows."""
     if args.worse is not None and not 0 <= args.worse < math.inf:
         raise InputError(f"--worse {args.worse}: expected a share of 0 or more")
     old, new = _results(args.old), _results(args.new)
@@ -186,12 +186,14 @@ def _compare(args: argparse.Namespace) -> int:
         raise InputError(f"{args.old} and {args.new} have no scenario in common: {', '.join(old)}; {', '.join(new)}")
     rows = [row for name in common for row in _rows(name, old[name], new[name], args.worse)]
     only = {"old": [name for name in old if name not in new], "new": [name for name in new if name not in old]}
-    failed, cells = [row for row in rows if row["verdict"] in ("FAIL", "worse")], [_cells(row) for row in rows]
+    failed, cells = [row for row in rows if row["verdict"] in ("FAIL", "worse", "gone")], [_cells(row) for row in rows]
+    gone = [name for name in only["old"] if old[name]["passed"]]
     lines = [markdown_table(COMPARED, cells)] if args.markdown else table_lines([COMPARED, *cells])
     lines += [f"only in {which}: {', '.join(names)}" for which, names in only.items() if names]
-    lines.append(f"{'FAIL' if failed else 'PASS'}: {len(failed)} of {len(rows)} are worse than allowed")
-    show(args, {"rows": rows, "only_in": only, "passed": not failed}, lines)
-    return 1 if failed else 0
+    passed, lost = not failed and not gone, f"; {', '.join(gone)} passed and is gone" if gone else ""
+    lines.append(f"{'PASS' if passed else 'FAIL'}: {len(failed)} of {len(rows)} are worse than allowed{lost}")
+    show(args, {"rows": rows, "only_in": only, "passed": passed}, lines)
+    return 0 if passed else 1
 
 
 def _results(path: Path) -> dict[str, dict[str, Any]]:
@@ -248,7 +250,9 @@ def _rows(name: str, old: dict[str, Any], new: dict[str, Any], worse: float | No
         first, second = both = before.get(key), after.get(key)
         one = second or first or {}
         errors, passed, bounds = ([each and each[of] for each in both] for of in ("error", "passed", "tolerance"))
-        verdict = _verdict(*passed) if None not in both else "only in new" if first is None else "only in old"
+        verdict = _verdict(*passed) if None not in both else "only in new" if first is None else "gone"
+        if verdict == "gone" and not passed[0]:
+            verdict = "only in old"
         if verdict == "" and worse is not None and errors[1] - errors[0] > worse * min(bounds):
             verdict = "worse"
         rows.append({

@@ -14,12 +14,12 @@ from stretch_sim_cal.geometry.rays import RayTarget
 from stretch_sim_cal.geometry.transforms import from_xyz_rpy
 from stretch_sim_cal.robot.kinematics import link_transforms
 from stretch_sim_cal.robot.model import Link, RobotModel
-from stretch_sim_cal.robot.surfaces import Surface, geometry_surface, joined, lowest_points, wheel_joints
+from stretch_sim_cal.robot.surfaces import LARGEST, Surface, geometry_surface, joined, lowest_points, wheel_joints
 
 BASE, FOOTPRINT = "base_link", "base_footprint"
 LIDAR_NAMES, NO_LIDAR = ("lidar", "velodyne", "ouster", "hesai", "laser"), ("imu", "optical", "mount", "tower", "base")
 CAMERA_FROM_OPTICAL = from_xyz_rpy((0.0, 0.0, 0.0), (-np.pi / 2, 0.0, -np.pi / 2))[:3, :3]
-LARGEST, SMALLEST = 20.0, 5e-4  # m: extents of a link's shape beyond these are in other units
+SMALLEST = 5e-4  # m: extents of a link's shape below it, or above `LARGEST`, are in other units
 STICKS_OUT = 0.05  # m that a visual shape may be beyond the collision shape
 FLOOR_OFF, DEEP = 0.005, 0.02  # m between wheels and base_footprint that is worth a warning, or an error
 GYRATION = 2.0  # times a shape's largest half extent, beyond which no such mass lies in it

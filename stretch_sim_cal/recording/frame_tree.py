@@ -117,12 +117,14 @@ class FrameTree:
         return chain
 
 
-def tree_of_description(text: str, positions: Mapping[str, float] | None = None) -> FrameTree:
-    """Return the frames of a robot description (URDF text) at joints' positions (m, rad), by default zero. Raises
-    `InputError` for a broken one."""
-    model = parse_urdf(text, source="/robot_description")
+def tree_of_description(
+    text: str, positions: Mapping[str, float] | None = None, source: str = "/robot_description"
+) -> FrameTree:
+    """Return the frames of a robot description (URDF text), which messages call `source`, at joints' positions (m,
+    rad), by default zero. Raises `InputError` for a broken one."""
+    model = parse_urdf(text, source=source)
     root_from_link = link_transforms(model, positions or {})
-    tree = FrameTree("/robot_description")
+    tree = FrameTree(source)
     for joint in model.joints.values():
         tree.connect(joint.parent, joint.child, inverse(root_from_link[joint.parent]) @ root_from_link[joint.child])
     return tree

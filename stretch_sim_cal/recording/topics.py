@@ -24,20 +24,21 @@ JOINT_MESSAGES = 20  # several nodes may share the topic, each with other joints
 
 
 def recorded_tree(
-    recording: "Recording", base: str, lidars: Iterable[str], description: str | None = None,
-    described_by: str = "--model",
-) -> FrameTree:  # fmt: skip
-    """Return the frames of the recording's /robot_description, else of its /tf_static, else of `description` (URDF
-    text), which the option `described_by` gave: the first that connect the frames of all `lidars` with the base. Raises
-    `InputError` that names what is missing and what is there."""
+    recording: "Recording", base: str, lidars: Iterable[str], model: str | None = None, otherwise: str | None = None
+) -> FrameTree:
+    """Return the frames of `model` (URDF text of --model) if it is given, else of the recording's /robot_description,
+    else of its /tf_static, else of `otherwise` (URDF text of --robot's profile): the first that connect the frames of
+    all `lidars` with the base. Raises `InputError` that names what is missing and what is there."""
     problems = []
-    for tree in _trees(recording, description, described_by):
+    for tree in _trees(recording, model, otherwise):
         try:
             for frame in lidars:
                 tree.lookup(base, frame)
             return tree
         except InputError as error:
             problems.append(str(error))
+    if model is not None:
+        raise InputError(f"{problems[0]}; give the URDF of this robot")
     raise InputError(
         f"{recording.path}: has no poses of the lidars; give the robot's URDF with --model, or its profile with --robot"
         + (f" ({'; '.join(problems)})" if problems else "")
@@ -59,7 +60,10 @@ def recorded_joints(recording: "Recording") -> dict[str, float]:
     return positions
 
 
-def _trees(recording: "Recording", description: str | None, described_by: str) -> Iterator[FrameTree]:
+def _trees(recording: "Recording", model: str | None, otherwise: str | None) -> Iterator[FrameTree]:
+    if model is not None:
+        yield tree_of_description(model, source="--model")
+        return
     if (recorded := recorded_description(recording)) is not None:
         yield tree_of_description(recorded)
     static = FrameTree("/tf_static")
@@ -70,10 +74,8 @@ def _trees(recording: "Recording", description: str | None, described_by: str) -
                     static.connect(each.header.frame_id, each.child_frame_id, transform_of_message(each.transform))
     if static.frames:
         yield static
-    if description is not None:
-        tree = tree_of_description(description)
-        tree.source = described_by
-        yield tree
+    if otherwise is not None:
+        yield tree_of_description(otherwise, source="--robot")
 
 
 def recorded_signatures(

@@ -26,6 +26,7 @@ NO_CONVENTION = "none"
 STEP_LINEAR, STEP_ANGULAR = 0.05, 0.2  # m, rad: what moves a part 5 to 10 cm at most
 MOST_SHAPE_JOINTS = 2  # a body-shape model is a grid over so many joints at most
 GEOMETRIES = ("collision", "visual")  # which of a description's shapes lidars may see; or those of another one
+DESCRIPTIONS = (".urdf", ".xacro", ".sdf")
 LIDAR_NAME = re.compile("[a-z][a-z0-9_]*")
 COMPUTED = ("source", "trajectory", "stop")  # fields that are no keys of a file
 TOPICS = {"trajectory": "/follow_joint_trajectory", "stop": "/stop_the_robot"}
@@ -301,6 +302,8 @@ class RobotProfile:
 @lru_cache(maxsize=8)
 def load_profile(name: str | Path) -> RobotProfile:
     """Return the profile of that name or path. Raises `InputError` naming file and key."""
+    if Path(name).suffix in DESCRIPTIONS:
+        raise InputError(f"{name}: is a description; 'stretch-sim-cal robot init' makes a profile of it")
     path = files.find_shared(FOLDER, name, ".yaml")
     return profile_from_mapping(files.read_yaml(path), path)
 

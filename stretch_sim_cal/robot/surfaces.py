@@ -18,6 +18,7 @@ from stretch_sim_cal.robot.profile import Housing, RobotProfile, stretch_profile
 
 CYLINDER_SECTIONS = 64
 SPHERE_SUBDIVISIONS = 3
+LARGEST = 20.0  # m: what is larger is in other units
 ON_FLOOR = 0.02  # m above a robot's lowest point, where what turns is a wheel
 WHEEL_JOINTS = 2  # that lead to a wheel, at most: its own, and that of a caster, a rocker or a spring
 
@@ -92,8 +93,13 @@ def robot_surfaces(model: RobotModel, profile: RobotProfile | None = None) -> di
 
 def outline_surfaces(model: RobotModel, profile: RobotProfile) -> dict[str, Surface]:
     """Return the robot's body, per link in link frames: `robot_surfaces` and the links that are lidars. Links without
-    shapes of the profile's `lidar_geometry` have their collision shapes. Raises `InputError` as `link_surfaces`, and
-    for a geometry of none of the model's links."""
+    shapes of the profile's `lidar_geometry` have their collision shapes. Raises `InputError` as `link_surfaces`, for a
+    geometry of none of the model's links, and for a robot in mm."""
+    for joint in model.joints.values():
+        if (length := float(np.linalg.norm(joint.parent_from_joint[:3, 3]))) > LARGEST:
+            raise InputError(
+                f"robot '{model.name}': joint '{joint.name}': its origin is {length:g} m off; give it in m"
+            )
     surfaces, geometry = link_surfaces(model, "collision"), profile.lidar_geometry
     if geometry == "visual":
         surfaces |= link_surfaces(model, "visual")
@@ -103,6 +109,10 @@ def outline_surfaces(model: RobotModel, profile: RobotProfile) -> dict[str, Surf
         if not known:
             raise InputError(f"lidar_geometry: {geometry}: has no shapes for the links of '{model.name}'")
         surfaces |= known
+    for link, surface in surfaces.items():
+        if (size := float(np.ptp(surface.vertices, axis=0).max(initial=0.0))) > LARGEST:
+            remedy = 'give it in m (scale="0.001 0.001 0.001" of a mesh in mm)'
+            raise InputError(f"robot '{model.name}': link '{link}': is {size:g} m in size; {remedy}")
     link = profile.housing_link
     if link in model.links and model.links[link].visuals:
         places = tuple(

@@ -63,9 +63,11 @@ def sensor_of(clouds: Sequence[np.ndarray]) -> Sensor | None:
     """Return the kind of a lidar by its clouds: structured arrays (N,) with x, y, z, ring, in the lidar's frame. None
     if no file in `config/` fits. Raises `InputError` without rings, or if several fit."""
     observer = Observer()
+    if isinstance(clouds, np.ndarray) and clouds.dtype.names is not None and clouds.ndim == 1:
+        raise InputError("clouds: is one cloud, not a list of them; give [cloud]")
     for number, cloud in enumerate(clouds[:SCANS]):
-        if cloud.dtype.names is None:
-            raise InputError("clouds: are plain arrays; expected a structured array with x, y, z and ring")
+        if getattr(getattr(cloud, "dtype", None), "names", None) is None:
+            raise InputError("clouds: expected a structured array with x, y, z and ring in place of each plain one")
         observer.add(cloud, float(number))
     candidates = known_sensors()
     return taken_for(observer.signature(candidates), None, candidates)[0]

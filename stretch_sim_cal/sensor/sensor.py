@@ -21,6 +21,7 @@ CLASS_SPREAD = replace(UNKNOWN_SENSOR, optical_centre=(5e-4, 5e-4, 5e-4), driver
 DEFAULT_SENSOR = "jt128_ideal"  # the default sensor of a simulation
 MAX_RAYS = 2_000_000
 UNKNOWN = "unknown"
+OTHER_SETTINGS = ("body_shape", "mounts")  # the files in config/ that are not of a sensor
 WINDOW = "azimuth_window_deg"
 RETURNS = ("single", "dual")
 MISSES = ("none", "zeros")
@@ -221,18 +222,17 @@ def sensors_called(name: str | Path) -> Sensors:
 
 
 def for_each(sensors: Sensors, count: int) -> tuple[Sensor | None, ...]:
-    """Return the sensors of so many lidars, those beyond two by default the left one's. Raises `InputError` for other
-    counts."""
+    """Return the sensors of so many lidars. Raises `InputError` unless there is one, or one for each."""
     given = sensors if isinstance(sensors, tuple) else (sensors,) * count
-    if len(given) not in (count, 2):
+    if len(given) != count:
         raise InputError(f"sensor: {len(given)} kinds for {count} lidars; give one, or one for each")
-    return (given + given[:1] * count)[:count]
+    return given
 
 
 def load_sensor(name: str | Path) -> Sensor:
     """Return the sensor of that name (in `config/`) or path, of a unit file with its unit. Raises `InputError` by
     key."""
-    path = files.find_shared("config", name, ".yaml")
+    path = files.find_shared("config", name, ".yaml", but=OTHER_SETTINGS)
     own = files.read_yaml(path)
     if "sensor" not in own:
         return _sensor(path, path, own)

@@ -86,6 +86,20 @@ def test_several_scenarios_are_matched_by_name_and_the_rest_is_named(tmp_path):
     assert len(rows) == 5 and {line.replace("\\|", "").count("|") for line in rows} == {8}
 
 
+def test_what_passed_may_not_disappear(tmp_path):
+    """A scenario that is deleted or renamed, a stage that is taken out of one, an interrupted run."""
+    both, one = kept(tmp_path / "both", result("a"), result("b")), kept(tmp_path / "one", result("b"))
+    code, out, _ = compare(both, one)
+    assert code == 1 and out.splitlines()[-1].endswith("a passed and is gone")
+    assert compare(one, both)[0] == 0
+    failed = kept(tmp_path / "failed", result("a", mm=9.0), result("b"))
+    assert compare(failed, one)[0] == 0
+    fewer = result("b")
+    fewer["quantities"] = fewer["quantities"][:1]
+    code, out, _ = compare(one, kept(tmp_path / "fewer", fewer))
+    assert code == 1 and "gone" in out
+
+
 @pytest.mark.parametrize(
     "content, said",
     [

@@ -86,11 +86,22 @@ def test_names_of_joints_become_names_of_properties(tmp_path, cache):
     text = load_urdf_text(str(source)).replace('"lidar_left_joint"', '"2d/lidar-left"')
     (tmp_path / "robot.urdf").write_text(text)
     file = tmp_path / "calibration.yaml"
-    CalibrationFile().with_alignment(alignment_result(from_xyz_rpy((-0.6, 0.4, 0.0), (0.0, 0.0, 3.1))), "x").save(file)
+    model = load_model(text)
+    to_left = link_transform(model, {}, "lidar_right_link", "lidar_left_link")
+    CalibrationFile().with_alignment(alignment_result(to_left), "x").save(file)
     robot = ["--robot", "two_lidar_amr", "--model", tmp_path / "robot.urdf"]
     names = [each.get("name") for each in ElementTree.fromstring(export(file, "--as", "xacro", *robot))]
     assert names == [f"{name}_{key}" for name in ("_2d_lidar_left", "lidar_right_joint") for key in ("xyz", "rpy")]
     assert list(json.loads(export(file, "--as", "xacro", "--json", *robot))) == ["2d/lidar-left", "lidar_right_joint"]
+
+
+@pytest.mark.parametrize("form", ["urdf", "xacro", "static-transform", "calibration-values"])
+def test_a_calibration_of_another_robot_is_not_exported_as_the_stretchs(form, tmp_path, cache):
+    file = tmp_path / "calibration.yaml"
+    to_left = from_xyz_rpy((-0.86, 0.16, 0.0), (0.0, 0.0, 3.14))
+    CalibrationFile().with_alignment(alignment_result(to_left), "x").save(file)
+    said = export(file, "--as", form, code=1)
+    assert "far from the description's" in said and "give another robot's --robot" in said
 
 
 def test_a_published_transform_is_the_calibrated_one(calibration, right_to_left):

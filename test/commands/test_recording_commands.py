@@ -252,6 +252,22 @@ def test_a_recording_without_poses_asks_for_the_model_and_takes_it(recording, tm
     assert calibrate(tmp_path / "bare", out, *few, "--model", tmp_path / "robot.urdf")[0] == 0
 
 
+def test_a_model_that_is_given_counts_and_not_the_recorded_description(recording, tmp_path, out):
+    few = ("--only", "alignment", "--num-samples", 1)
+    swapped = nominal_description().replace("lidar_left_link", "l").replace("lidar_right_link", "lidar_left_link")
+    for name, text, said in (
+        ("swapped", swapped.replace('"l"', '"lidar_right_link"'), "as if right and left were swapped"),
+        (
+            "renamed",
+            nominal_description().replace("lidar_left_link", "front"),
+            "frame 'lidar_left_link' is unknown; --model has",
+        ),
+    ):
+        (tmp_path / f"{name}.urdf").write_text(text)
+        code, _, err = calibrate(recording[0], out, *few, "--model", tmp_path / f"{name}.urdf")
+        assert code == (1 if name == "swapped" else 2) and said in err, err
+
+
 def verified(recording, path, *options) -> tuple[int, dict]:
     """Return `verify`'s exit code and verdict on a calibration file."""
     few = ("--num-samples", PAIRS, "--json")

@@ -85,8 +85,7 @@ class RoomAlignment:
     def add(self, *clouds: np.ndarray) -> None:
         """Take one cloud of each lidar, each in its own frame: points (N, 3), or structured arrays (N,) with x, y, z
         and perhaps ring and intensity. Raises `InputError` for anything else."""
-        for cells, cloud in zip(self._places[-1], self._intake.admit(*clouds), strict=True):
-            cells.add(cloud)
+        self._intake.add_to(self._places[-1], clouds)
 
     def save_places(self, path: Path) -> None:
         """Write the cells of all standing places to a file, so that further places can be added later."""

@@ -387,7 +387,8 @@ def _compared(
     body = np.flatnonzero(apart & counts)
     chosen = np.concatenate([body, floor[::every]])
     stands_for = np.where(np.arange(len(chosen)) < len(body), 1, every)
-    return points[chosen], np.full(len(chosen), -1) if pose.lidars is None else pose.lidars[chosen], stands_for
+    seen_by = np.full(len(chosen), -1) if pose.lidars is None else pose.lidars[chosen].astype(int)
+    return points[chosen], seen_by, stands_for
 
 
 def _motion(registration: seen.BodyRegistration | None) -> tuple[np.ndarray, list[str]]:

@@ -271,7 +271,7 @@ def _residuals(
     sigma = np.hypot(range_noise * incidence, 0.002)  # m, 1 sigma, of the model's surfaces
     by_lidar = np.zeros((len(ahead), *errors.shape))
     by_lidar[np.arange(len(ahead)), seen_by[used]] = longer[used] * incidence[:, None]  # if unknown, of the last
-    jacobian = np.hstack([-by_twist(arms, normals), by_lidar.reshape(len(ahead), -1)])
+    jacobian = np.hstack([-by_twist(arms, normals), by_lidar.reshape(len(ahead), errors.size)])
     return ahead * incidence / sigma, jacobian / sigma[:, None]
 
 
