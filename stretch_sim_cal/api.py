@@ -100,9 +100,8 @@ class Rig:
         count = len(SIDES) + len(given) if given else len(self.names)
         if len(set(self.names)) != count or not 1 <= len(self.names) <= len(SIDES) + len(given):
             raise InputError(f"rig: names: {', '.join(self.names)}: give every lidar a different name")
-        if isinstance(self.sensor, str | Path):
-            object.__setattr__(self, "sensor", sensors_called(self.sensor))
-        for_each(self.sensor, count)
+        object.__setattr__(self, "sensor", self._kinds)
+        for_each(self._kinds, count)
         accepting(self.accept)
         for name in ("base_from_left", "base_from_right", "footprint_from_base"):
             if name != "footprint_from_base" or self.footprint_from_base is not None:
@@ -170,9 +169,13 @@ class Rig:
         return dict(zip(self.names, poses, strict=False))
 
     @property
+    def _kinds(self) -> Sensors:
+        return sensors_called(self.sensor) if isinstance(self.sensor, str | Path) else self.sensor
+
+    @property
     def sensors(self) -> dict[str, Sensor | None]:
         """The kinds of all lidars, by name."""
-        return dict(zip(self.names, for_each(self.sensor, len(self.names)), strict=True))
+        return dict(zip(self.names, for_each(self._kinds, len(self.names)), strict=True))
 
     @property
     def left_from_right(self) -> np.ndarray:
@@ -452,7 +455,7 @@ def calibrate_by_driving(
     as of `calibrate`. Raises `InputError` for anything that is not a cloud; data that does not support a result ends in
     `findings`.
     """
-    lidars = lidars_at(rig.base_from_lidar, rig.sensor)
+    lidars = lidars_at(rig.base_from_lidar, rig._kinds)
     array = DrivenArray(lidars, _footprint(rig), settings, rig.body, accept or rig.accept)
     found = driven(array, (
         SimpleNamespace(
