@@ -45,6 +45,7 @@ class Watchdog:
         self._warn, self._now, self._simulated = warn, now, simulated
         self._last_tick, self._last_simulated = now(), 0.0 if simulated is None else simulated()
         self._stood = 0.0
+        self._wall = self._moved = 0.0  # s of both times that do not count yet
         self._watched: dict[str, _Watched] = {}
 
     def watch(self, name: str, diagnose: Callable[[], str]) -> None:
@@ -100,7 +101,12 @@ class Watchdog:
         self._stood = 0.0 if moved else self._stood + elapsed
         if not simulated or self._stood > STANDSTILL:  # no /clock yet, or the simulator has ended
             return elapsed
-        return min(elapsed, max(moved, 0.0))
+        # /clock moves more seldom than this is called.
+        self._wall = min(self._wall + elapsed, LONGEST_TICK)
+        self._moved = min(self._moved + max(moved, 0.0), LONGEST_TICK)
+        passed = min(self._wall, self._moved)
+        self._wall, self._moved = self._wall - passed, self._moved - passed
+        return passed
 
 
 class Patience:

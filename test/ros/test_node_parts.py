@@ -269,6 +269,15 @@ def test_a_slow_simulator_is_not_silent_and_one_that_stands_still_or_has_not_beg
     assert watched.listen(3.0) == 3
 
 
+def test_time_counts_whole_where_the_simulated_clock_moves_in_larger_steps_than_the_watchdog_looks():
+    simulated = 1.0
+    watched = Watched(60.0, lambda: simulated)
+    for _ in range(15):
+        simulated += 0.8  # twice real time
+        said = watched.listen(0.4)
+    assert said == 1
+
+
 def test_progress_in_a_log_is_a_line_every_few_seconds(monkeypatch):
     stream, now = io.StringIO(), iter([*[0.0] * 1000, *[6.0] * 9])
     monkeypatch.setattr(watchdog, "time", SimpleNamespace(monotonic=lambda: next(now)))
