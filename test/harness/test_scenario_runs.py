@@ -326,6 +326,15 @@ def test_a_plugged_in_method_that_returns_the_nominal_transform_is_caught(tmp_pa
     )
 
 
+def test_a_method_that_is_15_mm_rough_on_another_robot_is_judged(tmp_path):
+    """Where the robot shows the lidars far off, the check of the left extrinsics ended in an indefinite matrix."""
+    scenario = load_scenario("two_lidar_amr")
+    stages = {"alignment": scenario.stages["alignment"] | {"num_samples": 4, "method": "published"}}
+    scenario = dataclasses.replace(scenario, stages=stages)
+    verdict = run_scenario(scenario, tmp_path / "run", in_process=True)
+    assert not verdict.broken and all(each.error is not None for each in verdict.stages["alignment"].quantities)
+
+
 def test_a_run_that_skipped_most_of_its_poses_fails_and_says_which_and_why(run):
     scenario = load_scenario(SPARSE)
     assert conclude(scenario, "embedded", run, ProcessSequence([])).passed

@@ -168,6 +168,20 @@ def test_the_body_is_what_the_stowed_robots_description_has_unless_the_profile_h
     assert body_settings(robot.profile, None, said.append) == {} and "no /robot_description" in said[0]
 
 
+@pytest.mark.parametrize("size, off, said", [
+    (500.0, 0.4, "link 'base_link': is 500 m in size; give it in m"),
+    (0.5, 220.0, "joint 'lidar_joint': its origin is 220 m off; give it in m"),
+])  # fmt: skip
+def test_a_robot_in_mm_is_named_before_its_shapes_are_sampled(size, off, said):
+    model = parse_urdf(
+        f'<robot name="cart"><link name="base_link"><collision><geometry><box size="{size} 0.4 0.3"/></geometry>'
+        '</collision></link><link name="laser"/><joint name="lidar_joint" type="fixed"><parent link="base_link"/>'
+        f'<child link="laser"/><origin xyz="{off} 0 0"/></joint></robot>'
+    )
+    with pytest.raises(InputError, match=said):
+        outline_surfaces(model, named_robot("two_lidar_amr"))
+
+
 def test_a_tie_shares_its_value_or_gives_it_to_each(tmp_path):
     shared = {"command": "both", "parts": ["wheel_left_joint", "wheel_right_joint"], "limits": [-1, 1]}
     model = spawned_robot(named_robot("two_lidar_amr")).model
