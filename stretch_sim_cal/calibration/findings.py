@@ -311,6 +311,18 @@ def lateral_offsets(difference: float, deviation: float) -> list[Finding]:
     )
 
 
+def waves_of_directions(sizes: Mapping[str, float]) -> list[Finding]:
+    """Return a finding of the lidars whose directions err in waves over a turn, root mean square (rad) by name."""
+    shown = " and ".join(f"{name} by {np.degrees(size):.3f} deg" for name, size in sizes.items())
+    return when(
+        bool(sizes),
+        "direction_waves",
+        f"the directions of rays err in waves over a turn ({shown}, rms): a spin axis that wobbles, a rotor that cogs, "
+        "or a window that bends rays; the result allows for it, and its rotation is as uncertain",
+        "check the lidars' bearings and windows",
+    )
+
+
 def distorted(angles: Mapping[str, tuple[float, float]]) -> list[Finding]:
     """Check the rotor angles of `wrong_rotor_angles`: larger errors than an encoder's have more than two harmonics."""
     remedy = "check whether the driver distorts its clouds (motion compensation at rest?)"

@@ -23,13 +23,14 @@ from stretch_sim_cal.calibration.problem import Unknowns, columns_of
 from stretch_sim_cal.calibration.results import LidarPoses, SeenPair
 from stretch_sim_cal.calibration.room import RoomBlock, scale_of
 from stretch_sim_cal.calibration.settings import AlignmentSettings
-from stretch_sim_cal.calibration.solver import SHARES_OF_SCANS, Solution, sensor_numbers
+from stretch_sim_cal.calibration.solver import LIKE_TURNS, SHARES_OF_SCANS, Solution, sensor_numbers
 from stretch_sim_cal.calibration.surfaces import mirrored_surface
 from stretch_sim_cal.geometry.transforms import SIDES, from_xyz_rpy, inverse
 from stretch_sim_cal.sensor.unit import CENTRE, RANGE_SCALE, SCALARS
 
 # Residuals that are so many times larger than noise explains are of a model that does not fit.
 POOR_FIT = 1.1
+LIKELY_WAVES = 0.15  # of the standard deviation of waves of directions: half of the smallest that there are
 # Changes of a cloud by a driver or a converter that are no rotation: y negated, x and y exchanged.
 MIRRORS = (np.diag([1.0, -1.0, 1.0]), np.array([[0.0, 1.0, 0.0], [1.0, 0.0, 0.0], [0.0, 0.0, 1.0]]))
 # Codes under which the views may fit once one of them is mirrored.
@@ -235,6 +236,19 @@ class Evidence:
             differing += findings.lateral_offsets(*self._differing(pair, CENTRE.start + 1))
         return differing
 
+    def waves_of_directions(self) -> list[Finding]:
+        """Return a finding if the data supports waves of the lidars' directions."""
+        if self.coarse_covariance is not None:
+            return []
+        _, waves = self._of_every_lidar([model.of_waves for model in self.unknowns.models])
+        return findings.waves_of_directions(
+            {
+                name: float(np.linalg.norm(own) / np.sqrt(2.0))
+                for name, own, found in zip(self.names, waves, self.solution.relative_deviations, strict=True)
+                if max(found.get(kind, 0.0) for kind in LIKE_TURNS) > LIKELY_WAVES
+            }
+        )
+
     def impossible_units(self) -> list[Finding]:
         """Return the errors that no lidar of its kind has, motions in every scan of no robot that stands, and ranges
         that wander as no lidar's do, if the poses depend on them: an error that all lidars have alike may be the best
@@ -359,7 +373,7 @@ def checked(evidence: Evidence, intake: FrameIntake, settings: AlignmentSettings
         )
     differing = each(lambda _, pair: evidence.differing_units(pair), pairs, in_places=False)
     undetermined = each(lambda _, pair: unobserved(directions[pair]), against_first, in_places=False)
-    of_units = findings.unit_warnings(numbers, evidence.sensors, names)
+    of_units = findings.unit_warnings(numbers, evidence.sensors, names) + evidence.waves_of_directions()
     leaning = findings.leaning(evidence.leaning, names)
     if not refusals and evidence.coarse_covariance is not None:
         refusals = [findings.COARSE_ONLY, *undetermined]
