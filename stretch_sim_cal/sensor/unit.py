@@ -210,7 +210,7 @@ class ErrorModel:
         if uncertain:
             elevations, azimuths = (one[:, self.of_kind(kind)].sum(axis=1) for kind in CHANNEL_KINDS[1:])
             waves_up = np.column_stack([waves_up, elevations])
-            waves_aside = np.column_stack([waves_aside, one[:, HARMONICS], azimuths])
+            waves_aside = np.column_stack([waves_aside, azimuths])
         lateral = uncertain and self.spread.optical_centre[1] < LATERAL_OFFSET_DEVIATION  # else that allows for it
         return {
             "firing_order": FIRING_ORDER_DEVIATION * order[:, order.any(axis=0) & uncertain],
