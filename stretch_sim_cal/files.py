@@ -63,7 +63,8 @@ def find_shared(folder: str, name: str | Path, suffix: str, but: Sequence[str] =
     if path.is_file():
         raise InputError(f"{path}: is no {suffix} file")
     known = {p.name.removesuffix(suffix): p for p in (share_directory() / folder).glob(f"*{suffix}")}
-    known = {each: file for each, file in known.items() if each not in but}
+    for other in but:
+        known.pop(other, None)
     if str(name) not in known:
         available = ", ".join(sorted(known)) or "nothing"
         raise InputError(f"'{name}' is not known in {folder}/; available: {available}, or give a path")

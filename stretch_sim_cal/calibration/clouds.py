@@ -511,7 +511,6 @@ class FrameIntake:
         cloud = cloud_of(array, self._names[side])
         points = cloud.points
         digest = hashlib.sha1(np.ascontiguousarray(points), usedforsecurity=False).digest()
-        repeated = digest in self._seen
         with np.errstate(invalid="ignore", over="ignore"):
             squared_ranges = np.einsum("ij,ij->i", points, points)
             # The square of a component that is NaN or infinite passes neither comparison.
@@ -519,7 +518,7 @@ class FrameIntake:
         cloud = cloud if usable.all() else cloud.only(usable)
         if not len(cloud):
             self.empty[side] += 1
-        elif repeated:
+        elif digest in self._seen:
             self.repeated[side] += 1
             cloud = cloud.only(slice(0))
         else:

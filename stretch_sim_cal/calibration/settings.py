@@ -9,9 +9,8 @@ from stretch_sim_cal.calibration.observability import Direction, directions
 from stretch_sim_cal.calibration.observations import Observations
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import SIDES, check_rigid
+from stretch_sim_cal.robot.profile import ACCEPT
 from stretch_sim_cal.sensor.sensor import Sensors
-
-MOST_ACCEPTED = 1.0, float(np.pi / 2)  # m, rad
 
 
 @dataclass(frozen=True)
@@ -80,8 +79,9 @@ def accepting(deviations: tuple[float, float] | None) -> dict[str, Any]:
         translation, rotation = map(float, deviations)
     except (TypeError, ValueError) as problem:
         raise InputError(f"accept: is {deviations!r}; expected two standard deviations, in m and rad") from problem
-    if not (0 < translation <= MOST_ACCEPTED[0] and 0 < rotation <= MOST_ACCEPTED[1]):
-        most = "{:g} m and {:.2f} rad".format(*MOST_ACCEPTED)
+    (_, most_mm), (_, most_deg) = ACCEPT.values()
+    if not (0 < 1e3 * translation <= most_mm and 0 < np.degrees(rotation) <= most_deg):
+        most = f"{1e-3 * most_mm:g} m and {np.radians(most_deg):.2f} rad"
         raise InputError(f"accept: is {translation:g} m and {rotation:g} rad; expected more than 0, at most {most}")
     return {"max_std_translation": translation, "max_std_rotation": rotation}
 

@@ -35,6 +35,7 @@ from stretch_sim_cal.recording.rosbag import Recording, is_recording
 from stretch_sim_cal.recording.stations import NONE_MOVING, recorded_stations, seen_poses, still_poses
 from stretch_sim_cal.recording.topics import RecordedSets, recorded_description, recorded_joints, sensor_lines
 from stretch_sim_cal.robot.description import load_model
+from stretch_sim_cal.robot.profile import ACCEPT
 from stretch_sim_cal.ros.node_commands import ALIGN, FLOOR, IN_3D, MOUNT_OPTIONS, VIEW_OPTIONS
 from stretch_sim_cal.ros.options import add_group
 from stretch_sim_cal.ros.watchdog import progressing
@@ -97,7 +98,7 @@ def _check(args: argparse.Namespace) -> None:
         raise InputError(f"--num-samples: is {args.num_samples}, at least 1 is needed")
     if args.accept is not None:
         millimetres, degrees = args.accept
-        for value, most, unit in ((millimetres, 1e3, "mm"), (degrees, 90.0, "deg")):
+        for value, (_, most), unit in zip(args.accept, ACCEPT.values(), ("mm", "deg"), strict=True):
             if not 0 < value <= most:
                 bound = f"at most {most:g} {unit}" if value > most else "greater than zero"
                 raise InputError(f"--accept {millimetres:g} {degrees:g}: {value:g} {unit} must be {bound}")
@@ -137,8 +138,7 @@ def run(args: argparse.Namespace) -> int:
     with contextlib.ExitStack() as stack:
         first, *further = [stack.enter_context(Recording(path)) for path in args.recording]
         source = recorded.open_source(args, first)
-        given = source.tree.source.startswith("--")  # an option, else a topic
-        print(f"lidar poses from {source.tree.source}" + ("" if given else f" of {first.path}"), file=sys.stderr)
+        print(f"{first.path}: lidar poses from {source.tree.source}", file=sys.stderr)
         print("\n".join(sensor_lines(source.signatures)), file=sys.stderr)
         if args.drive:
             return _calibrate_drive(source, file, view)

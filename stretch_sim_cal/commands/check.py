@@ -31,7 +31,8 @@ from stretch_sim_cal.geometry.planes import floor_error, floor_of_footprint
 from stretch_sim_cal.geometry.transforms import error, inverse, to_xyz_quaternion, to_xyz_rpy
 from stretch_sim_cal.harness.pages import text_lines
 from stretch_sim_cal.robot.description import parse_xml
-from stretch_sim_cal.robot.profile import profile_called
+from stretch_sim_cal.robot.model import RobotModel
+from stretch_sim_cal.robot.profile import RobotProfile, profile_called
 
 TOLERANCES = ("tolerance_mm", "tolerance_deg")
 XACRO = "http://www.ros.org/wiki/xacro"
@@ -192,19 +193,19 @@ def _export(args: argparse.Namespace) -> int:
     if args.out:
         files.check_not_read("--out", args.out, path, args.model)
     calibration = CalibrationFile.load(path)
-    profile = profile_called(args.robot)
+    model, profile = load_description(args.model, args.robot), profile_called(args.robot)
     if calibration.aligned:
         check_lidars(calibration, profile.lidars)
-    found = problems(calibration, described(load_description(args.model, args.robot), profile))
+    found = problems(calibration, described(model, profile))
     if found:
         found += [] if args.robot or args.model else [COMPARED]
         raise Refused(f"{path}: {'; '.join(found)}")
     if args.out and args.record:
         raise InputError("--record writes the robot's own values file, --out another file: give one of them")
     if args.form == "static-transform":
-        _put(args, _static_transforms(calibration, args))
+        _put(args, _static_transforms(calibration, model, profile, args.json))
         return 0
-    joints = _joints(calibration, args)
+    joints = calibrated_joints(calibration, model, profile)
     if args.json:
         print(json.dumps({each.name: _as_json(each) for each in joints}, indent=1))
     if args.form == "calibration-values":
@@ -216,10 +217,6 @@ def _export(args: argparse.Namespace) -> int:
     elif not args.json:
         _put(args, (_urdf if args.form == "urdf" else _xacro)(joints))
     return 0
-
-
-def _joints(calibration: CalibrationFile, args: argparse.Namespace) -> list[JointOrigin]:
-    return calibrated_joints(calibration, load_description(args.model, args.robot), profile_called(args.robot))
 
 
 def _urdf(joints: list[JointOrigin]) -> str:
@@ -260,10 +257,10 @@ def _put(args: argparse.Namespace, text: str) -> None:
         print(text, end="")
 
 
-def _static_transforms(calibration: CalibrationFile, args: argparse.Namespace) -> str:
-    transforms, profile = [], profile_called(args.robot)
+def _static_transforms(calibration: CalibrationFile, model: RobotModel, profile: RobotProfile, as_json: bool) -> str:
+    transforms = []
     if calibration.aligned:
-        left = checked_lidar_links(load_description(args.model, args.robot), profile)["left"]
+        left = checked_lidar_links(model, profile)["left"]
         for name, pose in calibration.to_left.items():
             transforms.append((left, keys.calibrated_frame(name), pose))
     mounts = stored_mounts(calibration)
@@ -272,7 +269,7 @@ def _static_transforms(calibration: CalibrationFile, args: argparse.Namespace) -
     if calibration.footprint_from_base is not None:
         transforms.append((profile.base_frame, FLOOR_PLANE, inverse(calibration.footprint_from_base)))
     poses = [(parent, child, *to_xyz_quaternion(pose)) for parent, child, pose in transforms]
-    if not args.json:
+    if not as_json:
         return "".join(starmap(_as_command, poses))
     names = ("parent", "child", "xyz", "quaternion_xyzw")
     return json.dumps([dict(zip(names, pose, strict=True)) for pose in poses], indent=1, default=list) + "\n"

@@ -250,9 +250,10 @@ def _rows(name: str, old: dict[str, Any], new: dict[str, Any], worse: float | No
         first, second = both = before.get(key), after.get(key)
         one = second or first or {}
         errors, passed, bounds = ([each and each[of] for each in both] for of in ("error", "passed", "tolerance"))
-        verdict = _verdict(*passed) if None not in both else "only in new" if first is None else "gone"
-        if verdict == "gone" and not passed[0]:
-            verdict = "only in old"
+        if None in both:
+            verdict = "only in new" if first is None else "gone" if passed[0] else "only in old"
+        else:
+            verdict = _verdict(*passed)
         if verdict == "" and worse is not None and errors[1] - errors[0] > worse * min(bounds):
             verdict = "worse"
         rows.append({

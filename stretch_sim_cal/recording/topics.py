@@ -30,7 +30,8 @@ def recorded_tree(
     else of its /tf_static, else of `otherwise` (URDF text of --robot's profile): the first that connect the frames of
     all `lidars` with the base. Raises `InputError` that names what is missing and what is there."""
     problems = []
-    for tree in _trees(recording, model, otherwise):
+    trees = _trees(recording, otherwise) if model is None else [tree_of_description(model, source="--model")]
+    for tree in trees:
         try:
             for frame in lidars:
                 tree.lookup(base, frame)
@@ -60,10 +61,7 @@ def recorded_joints(recording: "Recording") -> dict[str, float]:
     return positions
 
 
-def _trees(recording: "Recording", model: str | None, otherwise: str | None) -> Iterator[FrameTree]:
-    if model is not None:
-        yield tree_of_description(model, source="--model")
-        return
+def _trees(recording: "Recording", otherwise: str | None) -> Iterator[FrameTree]:
     if (recorded := recorded_description(recording)) is not None:
         yield tree_of_description(recorded)
     static = FrameTree("/tf_static")

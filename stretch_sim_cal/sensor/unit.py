@@ -300,9 +300,8 @@ class ErrorModel:
         motion, wander = self._shares(returns.rotor)[:, None] * levers, by_range[:, None] * wander_shapes(returns.rotor)
         upward = by_elevation[:, None] * waves(returns.rotor, _UPWARD)
         aside = by_azimuth[:, None] * waves(returns.rotor, _ASIDE)
-        return np.hstack([scalars, motion, wander, upward, aside]), np.stack(
-            [by_range, by_elevation, by_azimuth], axis=1
-        )
+        by_channel = np.stack([by_range, by_elevation, by_azimuth], axis=1)
+        return np.hstack([scalars, motion, wander, upward, aside]), by_channel
 
     # What the simulator does: from true rays to published points.
 

@@ -241,13 +241,12 @@ class Evidence:
         if self.coarse_covariance is not None:
             return []
         _, waves = self._of_every_lidar([model.of_waves for model in self.unknowns.models])
-        return findings.waves_of_directions(
-            {
-                name: float(np.linalg.norm(own) / np.sqrt(2.0))
-                for name, own, found in zip(self.names, waves, self.solution.relative_deviations, strict=True)
-                if max(found.get(kind, 0.0) for kind in LIKE_TURNS) > LIKELY_WAVES
-            }
-        )
+        sizes = {
+            name: float(np.linalg.norm(own) / np.sqrt(2.0))
+            for name, own, found in zip(self.names, waves, self.solution.relative_deviations, strict=True)
+            if max(found.get(kind, 0.0) for kind in LIKE_TURNS) > LIKELY_WAVES
+        }
+        return findings.waves_of_directions(sizes)
 
     def impossible_units(self) -> list[Finding]:
         """Return the errors that no lidar of its kind has, motions in every scan of no robot that stands, and ranges
