@@ -16,10 +16,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy import sparse
-from scipy.linalg import cho_solve, cholesky, lapack, solve_triangular
+from scipy.linalg import cho_solve, cholesky, eigh, lapack, solve_triangular
 
 from stretch_sim_cal.calibration.problem import (
     FIXED,
+    LEAST_KEPT,
     UNKNOWN,
     NormalEquations,
     Priors,
@@ -238,7 +239,8 @@ class Solver:
         if noise_information is not None:
             elsewhere, _, _ = self._with_pose_priors(np.zeros_like(information) + beside, gradient, state)
             columns = rows[self.unknowns.free_poses].indices
-            noisy = _NoisyPoses(columns, noise_information, rows.T @ elsewhere @ rows)
+            turns = _scalars(kinds, LIKE_TURNS)
+            noisy = _NoisyPoses(columns, noise_information, rows.T @ elsewhere @ rows, turns)
         information, gradient = rows.T @ information @ rows, basis.T @ gradient
         for step in range(VARIANCE_STEPS):
             current, wide = self._coordinates(basis, kinds, state), widths
@@ -248,9 +250,7 @@ class Solver:
                 # From `widths`, not from the last step's `wide`: one after the other, all scales would become unknown.
                 wide = self._learn_scalars(kinds, widths, information, gradient + information @ current, far)
             prior = self._precision(kinds, wide)
-            root = _root(information + prior)
-            if noisy is not None:
-                root = noisy.held(information + prior, root, prior)
+            root = _root(information + prior) if noisy is None else noisy.held(information + prior, prior)
             solution = cho_solve((root, True), gradient - prior @ current)
             # A prior that the data exceeds by far must neither bias the estimate nor reduce its covariance.
             times = self._exceeding(kinds, np.abs(solution + current) / wide)[scalars]
@@ -554,38 +554,48 @@ class Solver:
 @dataclass(frozen=True)
 class _NoisyPoses:
     """The `columns` (p,) of poses of whose information (k, k) `noise` (p, p) is by noise alone, all but what comes from
-    `elsewhere` (k, k) and the priors."""
+    `elsewhere` (k, k) and the priors; `turns` (t,) are columns of errors whose derivatives are nearly those of turns,
+    and as noisy."""
 
     columns: np.ndarray
     noise: np.ndarray
     elsewhere: np.ndarray
+    turns: np.ndarray
 
-    def held(self, information: np.ndarray, root: np.ndarray, prior: np.ndarray) -> np.ndarray:
-        """Return the Cholesky factor (k, k) of an information, which is overwritten, with its `root` and `prior` (k,
-        k), with what holds poses that noise seems to determine."""
-        axes, shares = self._shares(root, prior)
+    def held(self, information: np.ndarray, prior: np.ndarray) -> np.ndarray:
+        """Return the Cholesky factor (k, k) of an information, which is overwritten, with its `prior` (k, k), with what
+        holds poses that noise seems to determine."""
+        axes, shares = self._shares(information, prior)
         axes, shares = axes[:, shares > BY_NOISE], shares[shares > BY_NOISE]
-        if not len(shares):
-            return root
         information[np.ix_(self.columns, self.columns)] += HELD * (axes * shares) @ axes.T
         return _root(information)
 
     def less_noise(self, information: np.ndarray, prior: np.ndarray) -> np.ndarray:
         """Return the Cholesky factor (k, k) of an information, which is overwritten, with its `prior` (k, k), without
         that of noise."""
-        axes, shares = self._shares(_root(information.copy()), prior)
+        axes, shares = self._shares(information, prior)
         information[np.ix_(self.columns, self.columns)] -= (axes * (1.0 - kept_shares(shares))) @ axes.T
         return _root(information)
 
-    def _shares(self, root: np.ndarray, prior: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the directions A (p, p) and the shares (p,) of noise, as of `noise_shares`, by the Cholesky factor (k,
-        k) of an information with its `prior` (k, k)."""
-        elsewhere = self._of_poses(_root(self.elsewhere + prior))
-        return noise_shares(self._of_poses(root) - elsewhere, self.noise)
+    def _shares(self, information: np.ndarray, prior: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the directions A (p, p) and the shares (p,) of noise, as of `noise_shares`, by an information (k, k)
+        with its `prior` (k, k). To eliminate the errors that are like turns takes away noise and information alike."""
+        every = np.arange(len(prior))
+        eliminated, fixed = (
+            self._of_poses(information, kept) - self._of_poses(self.elsewhere + prior, kept)
+            for kept in (every, np.delete(every, self.turns))
+        )
+        fixed += LEAST_KEPT * max(np.trace(fixed), 1.0) * np.eye(len(fixed))
+        left, axes = eigh(eliminated, fixed)
+        remaining = fixed @ (axes * np.sqrt(np.clip(left, 0.0, 1.0))) @ axes.T
+        return noise_shares(eliminated, remaining @ self.noise @ remaining.T)
 
-    def _of_poses(self, root: np.ndarray) -> np.ndarray:
-        """Return the information (p, p) about the poses with the other unknowns eliminated."""
-        half = solve_triangular(root, np.eye(len(root))[:, self.columns], lower=True, check_finite=False)
+    def _of_poses(self, information: np.ndarray, kept: np.ndarray) -> np.ndarray:
+        """Return the information (p, p) about the poses with the other unknowns eliminated, and those that are not
+        `kept` (l,) fixed."""
+        of_poses = np.eye(len(kept))[:, np.searchsorted(kept, self.columns)]
+        root = _root(information[np.ix_(kept, kept)])
+        half = solve_triangular(root, of_poses, lower=True, check_finite=False)
         return np.linalg.inv(half.T @ half)
 
 
@@ -594,9 +604,9 @@ def _nearly_alike(count: int) -> list[np.ndarray]:
     return [share**2 * np.eye(count) + 1.0 - share**2 for share in SHARES]
 
 
-def _scalars(kinds: dict) -> np.ndarray:
-    """Return the columns (s,) of the basis that are scalars of the lidars' errors."""
-    columns = [columns_of(part) for (_, kind), part in kinds.items() if kind in SCALAR_KINDS]
+def _scalars(kinds: dict, chosen: tuple[str, ...] = SCALAR_KINDS) -> np.ndarray:
+    """Return the columns (s,) of the basis that are scalars, by default all, of the lidars' errors."""
+    columns = [columns_of(part) for (_, kind), part in kinds.items() if kind in chosen]
     return np.concatenate([np.zeros(0, int), *columns])
 
 

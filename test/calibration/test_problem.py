@@ -298,6 +298,26 @@ def test_noise_information_holds_the_guess_and_does_not_reduce_the_covariance():
     assert deviations[0] == pytest.approx(UNKNOWN, rel=0.01)
 
 
+@pytest.mark.parametrize(("share", "bounded"), [(0.3, True), (1.0, False)])
+def test_noise_has_the_same_share_in_a_turn_and_in_azimuths_that_are_turned_alike(share, bounded, random):
+    """An azimuth that waves may be wrong on average: the yaw is then as uncertain, but not unknown."""
+    model, unknowns, nothing, seen = lidars_with(UnitSpread(channel_azimuth=0.001), 0.4, 16)
+    solver = Solver(unknowns, Priors(nothing, [np.zeros((6, 6)), None]))
+    unit, azimuths = unknowns.units[1], random.uniform(-np.pi, np.pi, 4000)
+    wave = unit.start + model.of_waves.stop - 4  # the cosine of the first wave aside
+    rows = np.zeros((len(azimuths), unknowns.size))
+    rows[:, RIGHT.stop - 1], rows[:, wave] = 1.0, np.cos(3.0 * azimuths)
+    rows[np.arange(len(rows)), random.choice(columns_of(unit, model, "channel_azimuth"), len(rows))] = 1.0
+    seen.information[:] = 1e8 * rows.T @ rows
+    seen.gradient[:] = 1e8 * rows.T @ (0.005 * rows[:, wave] + 1e-4 * random.normal(size=len(rows)))
+    others = np.arange(RIGHT.start, RIGHT.stop - 1)
+    seen.information[others, others] = 1e8
+    noise = np.diag([0.0, 0.0, 0.0, 0.0, 0.0, share * 1e8 * len(rows)])
+    for _ in range(2):
+        yaw = np.sqrt(solver.solve(seen, nothing, noise).covariance[RIGHT, RIGHT][-1, -1])
+    assert 0.0005 < yaw < 0.02 if bounded else yaw > 0.5 * UNKNOWN
+
+
 @pytest.mark.parametrize("far", [False, True])
 def test_channels_beyond_the_sensor_file_are_learnt_once_the_lidars_are_aligned(random, far):
     """Before that, channels that were wrong by ten times as much as others are would fit to wrong surfaces."""
