@@ -226,13 +226,20 @@ def another_table(random: Random, clouds: Clouds) -> Edited:
         yield aimed(cloud, level + np.nan_to_num(table[other] - table)[rings])
 
 
-@of_clouds("half of the channels 0.05 to 0.5 deg late")
-def late_block(random: Random, clouds: Clouds) -> Edited:
-    """They fire later than the driver knows."""
-    by, upper = np.radians(random.uniform(0.05, 0.5)), random.uniform() < 0.5
-    for cloud, _ in clouds:
-        late = cloud["ring"] >= np.median(cloud["ring"]) if upper else cloud["ring"] % 2 == 1
-        yield turned(cloud, np.where(late, by, 0.0))
+@of_case("half of the channels 0.05 to 0.5 deg late")
+def late_block(case: Case, random: Random) -> None:
+    """They fire later than the driver knows. Whether these are wrong, or the others are early, or all by half of it,
+    nothing shows but the sensor file: the mean pose of the channels is right, too."""
+    by, upper, sides = np.radians(random.uniform(0.05, 0.5)), random.uniform() < 0.5, some_sides(random)
+
+    def late(cloud: np.ndarray, _: int) -> np.ndarray:
+        chosen = cloud["ring"] >= np.median(cloud["ring"]) if upper else cloud["ring"] % 2 == 1
+        return turned(cloud, np.where(chosen, by, 0.0))
+
+    case.change(sides, late)
+    mean = exp(np.array([0.0, 0.0, 0.0, 0.0, 0.0, by / 2.0]))
+    for side in sides:
+        case.truths += [after(truth, side, mean) for truth in case.truths]
 
 
 @of_clouds("half floats")
