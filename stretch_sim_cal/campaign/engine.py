@@ -180,8 +180,8 @@ class Results:
         if definition.exists():
             known = read_definition(folder)
             if known["key"] != campaign.key:
-                name = known["data"]["name"]
-                raise InputError(f"{folder}: contains cases of campaign '{name}' that this one does not have; {other}")
+                whose = f"contains cases of campaign '{known['data']['name']}' that this one does not have"
+                raise InputError(f"{folder}: {whose}, or whose robot's or lidars' files were different; {other}")
             if known["code"] != campaign.code:
                 code = f"its cases were computed by code {known['code']}, this is {campaign.code}"
                 raise InputError(f"{folder}: {code}; continue with that, or {other}")

@@ -13,8 +13,9 @@ from scipy.special import chdtrc, ndtri
 
 from stretch_sim_cal import validate
 from stretch_sim_cal.calibration import methods
+from stretch_sim_cal.conventions.spawned import spawned_robot
 from stretch_sim_cal.errors import InputError
-from stretch_sim_cal.files import find_shared, named_in, read_yaml, share_directory
+from stretch_sim_cal.files import find_shared, is_path, named_in, read_text, read_yaml, share_directory
 from stretch_sim_cal.robot.profile import load_profile, profile_called
 from stretch_sim_cal.sensor.sensor import DEFAULT_SENSOR, load_sensor
 
@@ -265,10 +266,23 @@ class Campaign:
 
     @property
     def key(self) -> str:
-        """A digest of all that defines the cases: with equal `code`, equal keys give equal cases."""
+        """A digest of all that defines the cases, with the user's own files: with equal `code`, equal keys give equal
+        cases."""
         asked = ("name", "description", "limits", "share", "confidence", "cases")
         said = {name: value for name, value in self.data.items() if name not in asked}
+        if files := self._own_files():
+            said["files"] = files
         return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()[:16]
+
+    def _own_files(self) -> dict[str, str]:
+        """Return the contents of the files of robot and lidars that are given as paths, by path, and the robot's
+        description; `code` has those that are shipped."""
+        paths, found = [self.sensor], {}
+        if is_path(self.robot):
+            robot = spawned_robot(load_profile(self.robot))
+            found["description"] = robot.text
+            paths += [robot.profile.source, robot.profile.lidar_geometry]
+        return found | {path: read_text(path) for path in paths if Path(path).is_absolute()}
 
     @property
     def code(self) -> str:

@@ -52,6 +52,25 @@ def test_the_key_tells_cases_apart_not_what_is_asked_of_them():
     assert campaign(seed=2).key != campaign().key
 
 
+@pytest.mark.parametrize("changed", ["robot.yaml", "sensor.yaml", "robot.urdf.xacro"])
+def test_cases_of_changed_files_are_others(changed, tmp_path):
+    shipped = share_directory()
+    shutil.copy(shipped / "config" / "xt32.yaml", tmp_path / "sensor.yaml")
+    shutil.copy(shipped / "models" / "two_lidar_amr.urdf.xacro", tmp_path / "robot.urdf.xacro")
+    profile = (shipped / "config" / "robots" / "two_lidar_amr.yaml").read_text()
+    (tmp_path / "robot.yaml").write_text(profile.replace("../../models/two_lidar_amr", "robot"))
+    said = SAID | {"robot": str(tmp_path / "robot.yaml"), "sensor": str(tmp_path / "sensor.yaml")}
+
+    def key():
+        return Campaign.from_mapping(said, "tried.yaml").key
+
+    before, path = key(), tmp_path / changed
+    assert key() == before
+    text = path.read_text()
+    path.write_text(text.replace('name="two_lidar_amr"', 'name="another"') if path.suffix == ".xacro" else text + "#\n")
+    assert key() != before
+
+
 @pytest.mark.parametrize(
     "changed, message",
     [
