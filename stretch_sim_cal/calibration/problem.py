@@ -291,12 +291,17 @@ def products_of_relative_poses(
     return total.reshape(6 * num_lidars, 6 * num_lidars)[6:, 6:]
 
 
+def square_root(information: np.ndarray) -> np.ndarray:
+    """Return a regular R (p, p) with R R' = `information` (p, p), which may be singular."""
+    values, axes = np.linalg.eigh(information)
+    return axes * np.sqrt(np.maximum(values, LEAST_KEPT * max(values[-1], 1.0)))
+
+
 def noise_shares(information: np.ndarray, noise_information: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return directions, the columns of A (p, p), and the `shares` (p,) of noise in the information about the poses
     along them: A A' is the `information` (p, p), all other unknowns eliminated, and A diag(shares) A' the
     `noise_information` (p, p) that it contains."""
-    values, axes = np.linalg.eigh(information)
-    root = axes * np.sqrt(np.maximum(values, LEAST_KEPT * max(values[-1], 1.0)))
+    root = square_root(information)
     whitened = np.linalg.solve(root, np.linalg.solve(root, noise_information).T)
     shares, directions = np.linalg.eigh((whitened + whitened.T) / 2)
     return root @ directions, shares

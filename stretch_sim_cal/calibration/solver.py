@@ -16,11 +16,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy import sparse
-from scipy.linalg import cho_solve, cholesky, eigh, lapack, solve_triangular
+from scipy.linalg import cho_solve, cholesky, lapack, solve_triangular
 
 from stretch_sim_cal.calibration.problem import (
     FIXED,
-    LEAST_KEPT,
     UNKNOWN,
     NormalEquations,
     Priors,
@@ -29,6 +28,7 @@ from stretch_sim_cal.calibration.problem import (
     columns_of,
     kept_shares,
     noise_shares,
+    square_root,
 )
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.planes import Plane
@@ -585,9 +585,9 @@ class _NoisyPoses:
             self._of_poses(information, kept) - self._of_poses(self.elsewhere + prior, kept)
             for kept in (every, np.delete(every, self.turns))
         )
-        fixed += LEAST_KEPT * max(np.trace(fixed), 1.0) * np.eye(len(fixed))
-        left, axes = eigh(eliminated, fixed)
-        remaining = fixed @ (axes * np.sqrt(np.clip(left, 0.0, 1.0))) @ axes.T
+        root = square_root(fixed)
+        shares, axes = np.linalg.eigh(np.linalg.solve(root, np.linalg.solve(root, eliminated).T))
+        remaining = root @ (axes * np.sqrt(np.clip(shares, 0.0, 1.0))) @ axes.T @ np.linalg.inv(root)
         return noise_shares(eliminated, remaining @ self.noise @ remaining.T)
 
     def _of_poses(self, information: np.ndarray, kept: np.ndarray) -> np.ndarray:
