@@ -58,8 +58,14 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def _asked(node: Any) -> dict[str, Any]:
-    marker = node.get_closest_marker(MARKER)
-    return {} if marker is None else dict(marker.kwargs)
+    """Return the keywords of all markers of a test; those nearer to it (its own, its class's, its module's) replace
+    others, also a seed the seeds, and the other way round."""
+    found: dict[str, Any] = {}
+    for marker in reversed(list(node.iter_markers(MARKER))):
+        if {"seed", "seeds"} & marker.kwargs.keys():
+            found = {key: value for key, value in found.items() if key not in ("seed", "seeds")}
+        found |= marker.kwargs
+    return found
 
 
 @pytest.fixture
@@ -75,11 +81,13 @@ def sim(request: pytest.FixtureRequest, simcal_seed: int) -> Any:
     from stretch_sim_cal.files import named_in
     from stretch_sim_cal.validate import each_between
 
-    marker = request.node.get_closest_marker(MARKER)
     asked = _asked(request.node)
-    unknown = [*(() if marker is None else marker.args), *(key for key in asked if key not in KEYS)]
+    unknown = [each for marker in request.node.iter_markers(MARKER) for each in marker.args]
+    unknown += [key for key in asked if key not in KEYS]
     if unknown:
         pytest.fail(f"marker {MARKER}: {unknown[0]!r} is not one of its keys: {', '.join(KEYS)}", pytrace=False)
+    if {"seed", "seeds"} <= asked.keys():
+        pytest.fail(f"marker {MARKER}: seed and seeds exclude each other; give one of them", pytrace=False)
     asked.pop("seeds", None)
     asked.pop("backend", None)
     asked["seed"] = simcal_seed

@@ -33,6 +33,16 @@ def test_a_slip(sim):
 @pytest.mark.simcal(sensor="jt128_sparse", frames=1, backend="cloud")
 def test_another_slip(calibration):
     pass
+
+@pytest.mark.simcal(seed=1, seeds=(1, 2))
+def test_a_third_slip(sim):
+    pass
+
+@pytest.mark.simcal(sensor="os0_32_sparse", frames=2, seed=4)
+class TestOurs:
+    @pytest.mark.simcal(frames=1, seeds=(7,))
+    def test_its_marker_adds_to_that_of_its_class(self, sim):
+        assert (sim.rig.sensor.name, len(sim.clouds["left"]), sim.simulator.setup.seed) == ("os0_32_sparse", 1, 7)
 """
 
 SCENARIO = """
@@ -62,7 +72,7 @@ def done(tmp_path_factory):
 
 def test_what_is_within_its_bounds_passes_for_every_seed_and_says_what_was_found(done):
     folder, ended = done
-    assert ended.returncode == 1 and "2 passed" in ended.stdout and "2 failed" in ended.stdout, ended.stdout
+    assert ended.returncode == 1 and "3 passed" in ended.stdout and "2 failed" in ended.stdout, ended.stdout
     cases = {case.get("name"): case for case in ElementTree.parse(folder / "junit.xml").iter("testcase")}
     for seed in (3, 4):
         found = {each.get("name"): float(each.get("value"))
@@ -83,6 +93,7 @@ def test_what_is_not_is_told_in_a_table_and_kept(done):
 
 def test_a_key_or_backend_that_the_marker_does_not_have_is_told(done):
     assert "marker simcal: 'wrld' is not one of its keys: robot, world" in done[1].stdout
+    assert "marker simcal: seed and seeds exclude each other" in done[1].stdout
     assert "backend 'cloud' is not one of embedded, nodes, gazebo" in done[1].stdout
 
 
