@@ -93,6 +93,10 @@ LEVER = (
     "centre of rotation", "unobserved_lever", "turn on the spot by a full circle and back, with a stop every 45 deg",
 )  # fmt: skip
 YAW = "direction of driving", "unobserved_yaw", "drive straight ahead and back by 1 m or more, with stops"
+OF_ODOMETRY = (
+    "check the model and the mounts, whether lidars are swapped, and that the odometry's pose is that of the centre of "
+    "rotation with x ahead"
+)
 SLIPPERY = 3.0  # times the expected slip, for a warning
 
 
@@ -439,8 +443,11 @@ class DrivenArray:
         slipped = f"the wheels slipped {drive.slip:.1f} times as much as expected"
         remedy = "clean the wheels, drive more slowly, or set the slip of this floor"
         warnings = when(drive.slip > SLIPPERY, "slippery", slipped, remedy)
-        beyond, _ = checks.model_findings(self._described[0], first, self._names[:2])
-        refusals += [Finding(far.code, f"relative to the wheels {far.sentence}", far.remedy) for far in beyond]
+        beyond, near = (
+            [Finding(far.code, f"relative to the wheels {far.sentence}", OF_ODOMETRY) for far in found]
+            for found in checks.model_findings(self._described[0], first, self._names[:1])
+        )
+        refusals, warnings = refusals + beyond, warnings + near
         return replace(wheels, directions=directions, gain=gain, known=known, refusals=refusals, warnings=warnings)
 
     def _floor_of(

@@ -165,8 +165,9 @@ def scenario_from_mapping(data: dict[str, Any], path: Path) -> Scenario:
     if expected not in EXPECTATIONS:
         raise InputError(f"{path}: expected: is '{expected}', use one of {', '.join(EXPECTATIONS)}")
     stages = _stages(data.get("stages", {}), path)
-    known = {"stage", "mentions"} if expected == "refused" else set()
-    refusal = validate.mapping(data.get("refusal"), known, f"{path}: refusal")
+    if expected != "refused" and data.get("refusal"):
+        raise InputError(f"{path}: refusal: goes with 'expected: refused' only; add that, or remove it")
+    refusal = validate.mapping(data.get("refusal"), {"stage", "mentions"}, f"{path}: refusal")
     refusal = {key: validate.text(each, f"{path}: refusal: {key}") for key, each in refusal.items() if each != ""}
     if expected == "refused" and refusal.get("stage") not in stages:
         raise InputError(f"{path}: refusal: stage: has to name one of the stages that run ({', '.join(stages)})")
@@ -181,8 +182,8 @@ def scenario_from_mapping(data: dict[str, Any], path: Path) -> Scenario:
         raise InputError(f"{path}: stages: drive: {simulation.profile.source} has no 'base:', so it does not drive")
     return Scenario(
         str(data.get("name", path.stem)), str(data.get("description", "")), expected, simulation, stages,
-        _tolerances(data.get("tolerances", {}), path), refusal, {stage: str(text) for stage, text in reports.items()},
-        data,
+        _tolerances(data.get("tolerances", {}), stages, path), refusal,
+        {stage: str(text) for stage, text in reports.items()}, data,
     )  # fmt: skip
 
 
@@ -227,8 +228,10 @@ def _check_options(stage: str, options: dict[str, Any]) -> None:
             NODE_COMMANDS[NODES[stage]].option(key).value(value)
 
 
-def _tolerances(data: Any, path: Path) -> dict[str, dict[str, float]]:
+def _tolerances(data: Any, stages: dict[str, dict[str, Any]], path: Path) -> dict[str, dict[str, float]]:
     data = validate.mapping(data, set(STAGES), f"{path}: tolerances")
+    if idle := [stage for stage in STAGES if stage in data and stage not in stages]:
+        raise InputError(f"{path}: tolerances: {idle[0]}: does not run; add it to stages, or remove its tolerances")
     result = {}
     for stage in STAGES:
         where, known = f"{path}: tolerances: {stage}", {each.name for each in TOLERANCES[stage]}

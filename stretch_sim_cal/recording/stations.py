@@ -32,6 +32,7 @@ WINDOW = 0.15
 STEADY, SLOW = np.array([0.002, 0.002, np.radians(0.1)]), np.array([0.05, 0.05, np.radians(6.0)])
 APART = 0.1  # s between the middles of the lidars' scans, at most
 GAP = 0.11  # s between messages of odometry, at most
+UNIT = 0.01  # by how much the length of a quaternion may differ from 1
 NONE_MOVING = (
     "--continuous adds nothing: between the stops there is no scan of all lidars while the base moved steadily, by "
     f"{SLOW[0] / WINDOW:.2f} m/s and {np.degrees(SLOW[2]) / WINDOW:.0f} deg/s at most, over {SPACING[0]:g} m or "
@@ -151,7 +152,9 @@ def stations_of(
             part = slice(spans[to - 1][1], spans[to][0] + 1)
             moving[to] = sweeps_between(1e-9 * stamps[part], poses[part], ways.pop(to))
 
+    scans, outside = 0, 0  # of odometry's time
     for name, stamp, held in clouds:
+        scans, outside = scans + 1, outside + (not len(stamps) or not stamps[0] <= stamp <= stamps[-1])
         number = int(np.searchsorted(begins, stamp - SCAN, side="right")) - 1
         on_the_way = 0 <= number < len(spans) - 1 and stamp + SCAN > ends[number]
         if continuous and on_the_way and not isinstance(held, np.ndarray):
@@ -176,6 +179,11 @@ def stations_of(
             found.append(RecordedStation({name: own[:count] for name, own in seen.items()}, way))
             left = last
     if (stood := sum(station.sweep is None for station in found)) < 2:
+        if len(stamps) and outside > 0.5 * scans:
+            raise InputError(
+                f"{where}: {outside} of {scans} clouds have stamps that are not between those of odometry; stamp both "
+                "by the same clock"
+            )
         raise InputError(
             f"{where}: the robot stood at {len(spans)} places, at {stood} of them long enough for a scan of every "
             "lidar; stop for 2 s or more at two places or more"
@@ -191,7 +199,7 @@ def yaw_of(message: Any) -> float:
 
 def way_of(messages: Iterable[Any], where: str) -> tuple[np.ndarray, np.ndarray]:
     """Return the stamps (K,) in ns and the poses (K, 3), x, y (m), yaw (rad) without jumps, of messages of odometry in
-    their order. Raises `InputError`, which begins with `where`, if they jump back in time, or are no numbers."""
+    their order. Raises `InputError`, which begins with `where`, if they jump back in time, or are no poses."""
     stamps: list[int] = []
     poses: list[tuple[float, float, float]] = []
     for message in messages:
@@ -202,6 +210,9 @@ def way_of(messages: Iterable[Any], where: str) -> tuple[np.ndarray, np.ndarray]
             continue
         stamps.append(stamp)
         poses.append((float(pose.position.x), float(pose.position.y), yaw_of(message)))
+        length = float(np.linalg.norm([getattr(pose.orientation, axis) for axis in "xyzw"]))
+        if abs(length - 1.0) > UNIT:
+            raise InputError(f"{where}: its orientation is a quaternion of length {length:.3g}; correct the driver")
     found = np.array(poses).reshape(-1, 3)
     if not np.isfinite(found).all():
         raise InputError(f"{where}: contains a pose that is not a number")

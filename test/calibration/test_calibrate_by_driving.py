@@ -36,7 +36,7 @@ from stretch_sim_cal.calibration.wheel_odometry import (
 from stretch_sim_cal.errors import InputError, Refused
 from stretch_sim_cal.geometry.transforms import error, from_xyz_rpy, log
 from stretch_sim_cal.recording.rosbag import RecordingWriter
-from stretch_sim_cal.recording.stations import stations_of
+from stretch_sim_cal.recording.stations import stations_of, way_of
 from stretch_sim_cal.robot.wheeled_base import WheeledBase
 from stretch_sim_cal.simulation.driving import DrivingBase, OdometryErrors
 
@@ -100,6 +100,17 @@ def test_lidars_that_are_turned_far_from_their_description_are_refused(driven):
     rig = dataclasses.replace(driven.rig, footprint_from_base=turn @ driven.rig.footprint_from_base)
     (refusal,) = cal.calibrate_by_driving(rig, driven.stations).wheels.refusals
     assert refusal.code == "far_from_description" and refusal.sentence.startswith("relative to the wheels")
+
+
+def test_odometry_of_a_point_ahead_of_the_centre_of_rotation_is_a_warning(driven):
+    stations = []
+    for station in driven.stations:
+        ahead = 0.15 * np.column_stack([np.cos(station.odometry[:, 2]), np.sin(station.odometry[:, 2])])
+        stations.append(dataclasses.replace(station, odometry=station.odometry + np.pad(ahead, [(0, 0), (0, 1)])))
+    wheels = cal.calibrate_by_driving(driven.rig, stations).wheels
+    assert not wheels.refusals
+    (warning,) = [each for each in wheels.warnings if each.code == "far_from_description"]
+    assert "relative to the wheels" in warning.sentence and "centre of rotation" in warning.remedy
 
 
 @pytest.mark.long
@@ -280,6 +291,19 @@ def test_what_cannot_be_read_as_a_drive_is_named_in_one_line(driven, tmp_path, c
         array.solve()
     with pytest.raises(InputError, match="slip = 0"):
         DrivingSettings(slip=0.0)
+
+
+def test_odometry_of_another_clock_or_without_an_orientation_is_named(driven, tmp_path, capsys):
+    odometry = np.vstack([station.odometry for station in driven.stations])
+    clouds = [(side, 2000 * SECOND, own[0]) for side, own in driven.stations[0].clouds.items()]
+    written(tmp_path / "late", driven, odometry, clouds)
+    assert calibrated(tmp_path / "late", tmp_path / "calibration.yaml", "--drive") == 2
+    assert "2 of 2 clouds have stamps that are not between those of odometry" in capsys.readouterr().err
+    nothing = SimpleNamespace(x=0.0, y=0.0, z=0.0, w=0.0)
+    placed = SimpleNamespace(pose=SimpleNamespace(position=nothing, orientation=nothing))
+    stamp = SimpleNamespace(stamp=SimpleNamespace(sec=1, nanosec=0))
+    with pytest.raises(InputError, match="/odom: its orientation is a quaternion of length 0; correct the driver"):
+        way_of([SimpleNamespace(header=stamp, pose=placed)], "/odom")
 
 
 RATE = np.radians(20.0)

@@ -99,7 +99,7 @@ GIVEN = {
         {"simulation": {"floor": {"rms_mm": 1}, "driver": {"azimuth_window_deg": None}, "lidar_errors": None}},
         {"simulation": {"robot": "two_lidar_amr"}, "stages": {"drive": {"continuous": "true", "scans": 2}}},
         {"expected": "refused", "refusal": {"stage": "alignment", "mentions": ""}, "reports": {"alignment": 5}},
-        {"tolerances": {"alignment": None, "drive": {"nees": 3}}},
+        {"stages": {"alignment": None, "drive": None}, "tolerances": {"alignment": None, "drive": {"nees": 3}}},
     ],
     "campaign": [
         {"like": "release"},
