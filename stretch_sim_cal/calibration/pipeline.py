@@ -6,7 +6,7 @@ results go.
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -15,11 +15,13 @@ from stretch_sim_cal.calibration.clouds import cloud_of, given_clouds
 from stretch_sim_cal.calibration.floor.support_method import JointFloor
 from stretch_sim_cal.calibration.lidars import DescribedLidar, LidarAlignment
 from stretch_sim_cal.calibration.observations import Observations
-from stretch_sim_cal.calibration.results import FloorResult, LidarPoses
+from stretch_sim_cal.calibration.results import AlignmentResult, FloorResult, LidarPoses
 from stretch_sim_cal.calibration.settings import AlignmentSettings, FloorSettings, accepting
-from stretch_sim_cal.geometry.transforms import apply, inverse
+from stretch_sim_cal.errors import InputError
+from stretch_sim_cal.geometry.transforms import apply, check_rigid, inverse
 from stretch_sim_cal.sensor.sensor import of_two
 
+Kind = TypeVar("Kind", AlignmentResult, FloorResult)
 Clouds = Mapping[str, np.ndarray]
 """A cloud of each lidar by name, in the lidars' order: (N, 3), (N, 5) or structured (N,)."""
 
@@ -56,6 +58,7 @@ class PairwiseAlignment:
 
     def __init__(self, method: str, lidars: Mapping[str, DescribedLidar], settings: Mapping[str, Any]):
         (self._first, first), *others = lidars.items()
+        self._name = method
         self._base_from_first = first.base_from_lidar
         self._methods, kind = {}, methods.alignment_method(method)
         for name, other in others:
@@ -81,8 +84,12 @@ class PairwiseAlignment:
             method.add(*given_clouds(method, clouds[self._first], clouds[name]))
 
     def solve(self) -> LidarPoses:
-        """Return the result, with the refusals and warnings of every pair."""
-        aligned = {name: method.solve() for name, method in self._methods.items()}
+        """Return the result, with the refusals and warnings of every pair. Raises `InputError` if the method returns
+        none."""
+        aligned = {
+            name: _of_method(self._name, method.solve(), AlignmentResult, "right_to_left", 6)
+            for name, method in self._methods.items()
+        }
         return LidarPoses.of_pairs(self._first, self._base_from_first, aligned)
 
 
@@ -97,6 +104,7 @@ class LidarFloor:
     ):  # fmt: skip
         """`lidars` by name at the poses of their alignment, `observations` those of it; the further arguments are those
         of `LidarAlignment`."""
+        self._name = method
         self._names, poses = tuple(lidars), [lidar.base_from_lidar for lidar in lidars.values()]
         self._joint: JointFloor | None = None
         sensors = [lidar.sensor for lidar in lidars.values()]
@@ -125,9 +133,26 @@ class LidarFloor:
         self._pooled.add(*given_clouds(self._pooled, first, second))
 
     def solve(self) -> FloorResult:
-        """Return the floor, with refusals if the data does not support it."""
-        floor: FloorResult = (self._joint or self._pooled).solve()
-        return floor
+        """Return the floor, with refusals if the data does not support it. Raises `InputError` if the method returns
+        none."""
+        result = (self._joint or self._pooled).solve()
+        return _of_method(self._name, result, FloorResult, "footprint_from_base", 3)
+
+
+def _of_method(name: str, result: Any, kind: type[Kind], transform: str, freedom: int) -> Kind:
+    """Return what a method returned. Raises `InputError` naming the method if that is not of this `kind`, its
+    `transform` (a field) is none, or it is accepted without a covariance (`freedom`, `freedom`)."""
+    where = f"method '{name}': solve: its result"
+    if not isinstance(result, kind):
+        raise InputError(f"{where} is of type {type(result).__name__}, expected {kind.__name__}")
+    if not (isinstance(result.refusals, list) and isinstance(result.warnings, list)):
+        raise InputError(f"{where}: refusals and warnings have to be lists")
+    check_rigid(getattr(result, transform), f"{where}: {transform}")
+    covariance = np.asarray(result.covariance)
+    known = covariance.shape == (freedom, freedom) and np.isfinite(covariance).all()
+    if result.accepted and not (known and np.linalg.eigvalsh(covariance)[0] > 0.0):
+        raise InputError(f"{where}: covariance is not a positive definite matrix ({freedom}, {freedom})")
+    return result
 
 
 def solved(method: Any, clouds: Iterable[Clouds]) -> Any:

@@ -1,6 +1,7 @@
 """The alignment's parts: cells of directions, observability in words, methods by name, passes of the joint estimate."""
 
 from collections import OrderedDict
+from dataclasses import replace
 from importlib.metadata import EntryPoint
 from types import SimpleNamespace
 
@@ -11,8 +12,11 @@ from stretch_sim_cal.calibration import methods
 from stretch_sim_cal.calibration.alignment import joint_estimate
 from stretch_sim_cal.calibration.clouds import Cloud, DirectionCells, DirectionGrid
 from stretch_sim_cal.calibration.floor.support_method import SupportFloor
+from stretch_sim_cal.calibration.lidars import DescribedLidar
 from stretch_sim_cal.calibration.observability import axis_name, covariance_of, directions, unobserved
+from stretch_sim_cal.calibration.pipeline import alignment_of
 from stretch_sim_cal.calibration.problem import NormalEquations, Priors, State, Unknowns
+from stretch_sim_cal.calibration.results import AlignmentResult
 from stretch_sim_cal.calibration.solver import Solver
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import exp, from_xyz_rpy
@@ -224,6 +228,27 @@ def test_another_package_may_add_a_method_but_replaces_none(monkeypatch):
     assert methods.alignment_method("planes").name == "planes"
     with pytest.raises(InputError, match="broken"):
         methods.alignment_method("broken")
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        (None, "method 'theirs': solve: its result is of type NoneType, expected AlignmentResult"),
+        ({"right_to_left": np.full((4, 4), np.nan)}, "its result: right_to_left: is not a 4x4 matrix of finite"),
+        ({"right_to_left": np.eye(3)}, "its result: right_to_left: is not a 4x4 matrix"),
+        ({"covariance": np.zeros((6, 6))}, "its result: covariance is not a positive definite matrix (6, 6)"),
+        ({"refusals": "too far"}, "its result: refusals and warnings have to be lists"),
+    ],
+)
+def test_what_another_package_s_method_returns_is_looked_at(changes, told, monkeypatch):
+    fine = AlignmentResult(np.eye(4), 1e-6 * np.eye(6), 0.001, 1, "theirs", 0.5, [])
+    result = None if changes is None else replace(fine, **changes)
+    theirs = SimpleNamespace(add=lambda *clouds: None, solve=lambda: result)
+    monkeypatch.setattr(methods, "alignment_method", lambda name: lambda initial, settings: theirs)
+    lidars = {side: DescribedLidar(np.eye(4)) for side in ("left", "right")}
+    with pytest.raises(InputError) as raised:
+        alignment_of("theirs", lidars).solve()
+    assert told in str(raised.value)
 
 
 RIGHT = slice(6, 12)  # the columns of the second lidar's pose
