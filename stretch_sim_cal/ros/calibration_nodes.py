@@ -146,7 +146,7 @@ def align(context: RobotContext) -> int:
     lidars = robot.at(robot.described)
     method = alignment_of(name, lidars, robot.body, robot.profile.accept, **given)
     if isinstance(method, LidarAlignment) and options.another_place:
-        method.load_places(places)
+        method.load_places(places, files.file.to_left)
     found = shared.align(
         robot, method, lidars, robot.clouds("aligning"), context.joint_positions(), files.file, default_robot_id()
     )
@@ -154,16 +154,18 @@ def align(context: RobotContext) -> int:
         context.log.info(found.note)
     code, result = files.finish(found), found.stages[0].result
     if isinstance(method, LidarAlignment):
-        _keep_places(context, method, result, places)
+        _keep_places(context, method, result, places, files.file)
     if result.accepted and files.values and (joints := files.lidar_joints(robot)):
         files.record(joints, result)
     return code
 
 
-def _keep_places(context: RobotContext, alignment: LidarAlignment, result: LidarPoses, path: Path) -> None:
+def _keep_places(
+    context: RobotContext, alignment: LidarAlignment, result: LidarPoses, path: Path, file: CalibrationFile
+) -> None:
     """Keep what was seen for another standing place to be added to, unless the last one is refused by itself."""
     if all(coded(refusal).code in OF_ALL_PLACES for refusal in result.refusals):
-        alignment.save_places(path)
+        alignment.save_places(path, file.to_left)
         if not result.accepted:
             context.log.info(
                 f"{ANOTHER_PLACE_MAY}: turn the robot by 40 to 90 deg where it stands, and run {ALIGN.executable} "

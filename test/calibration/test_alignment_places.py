@@ -8,6 +8,7 @@ from alignment_scenes import SimulatedScene, align, errors, further_long, normal
 
 from stretch_sim_cal.calibration.alignment.planes import PlaneAlignment
 from stretch_sim_cal.errors import InputError
+from stretch_sim_cal.geometry.transforms import from_xyz_rpy
 from stretch_sim_cal.sensor.sensor import load_sensor
 
 FRAMES = 3
@@ -86,6 +87,17 @@ def test_a_place_that_was_kept_counts_as_one_that_was_just_seen(scene, seen, bot
     assert np.allclose(result.right_to_left, both.right_to_left, atol=1e-9)
     assert np.allclose(result.covariance, both.covariance, rtol=1e-6)
     assert result.num_frames == 2 * FRAMES and result.diagnostics["places"] == 2
+
+
+def test_places_of_another_calibration_are_not_added_to(scene, seen, tmp_path):
+    kept, path, now = PlaneAlignment(scene.initial, scene.settings), tmp_path / "kept.npz", {"right": scene.initial}
+    kept.add(*seen[0][0])
+    kept.save_places(path, now)
+    PlaneAlignment(scene.initial, scene.settings).load_places(path, now)
+    rolled_back = {"right": scene.initial @ from_xyz_rpy((0.001, 0.0, 0.0), (0.0, 0.0, 0.0))}
+    for other in (rolled_back, None):
+        with pytest.raises(InputError, match="of another calibration than the present one; begin with a first one"):
+            PlaneAlignment(scene.initial, scene.settings).load_places(path, other)
 
 
 def test_places_of_other_lidars_and_torn_files_are_refused(scene, seen, tmp_path):

@@ -53,6 +53,7 @@ MUCH_WORSE = 0.02
 # The surfaces may be further apart than under the coarse transform by this factor if few are flat; on real recordings
 # they are by 1.014 at most.
 FURTHER_APART = 1.1
+TO_LEFT = "to_left_"  # in a file of standing places: before the name of a lidar
 
 
 class RoomAlignment:
@@ -87,23 +88,27 @@ class RoomAlignment:
         and perhaps ring and intensity. Raises `InputError` for anything else."""
         self._intake.add_to(self._places[-1], clouds)
 
-    def save_places(self, path: Path) -> None:
-        """Write the cells of all standing places to a file, so that further places can be added later."""
+    def save_places(self, path: Path, to_left: Mapping[str, np.ndarray] | None = None) -> None:
+        """Write the cells of all standing places to a file, so that further places can be added later, with what the
+        calibration file says of the lidars now: their poses `to_left` (4, 4) by name."""
         arrays = {
             f"{number}_{lidar}_{name}": value
             for number, place in enumerate(self._places)
             for lidar, cells in zip(self._names, place, strict=True)
             for name, value in cells.arrays().items()
         }
+        arrays |= {f"{TO_LEFT}{name}": pose for name, pose in (to_left or {}).items()}
         write_atomic(path, lambda stream: np.savez_compressed(stream, places=len(self._places), **arrays))
 
-    def load_places(self, path: Path) -> None:
+    def load_places(self, path: Path, to_left: Mapping[str, np.ndarray] | None = None) -> None:
         """Begin with the standing places in a file; the frames to come are of a further one.
 
-        Raises `InputError` if it is truncated, or of other lidars.
+        Raises `InputError` if it is truncated, of other lidars, or if the calibration file, which has `to_left`,
+        changed since then: a mount may have been, too.
         """
         try:
             with np.load(path, allow_pickle=False) as data:
+                then = {name.removeprefix(TO_LEFT): data[name] for name in data if name.startswith(TO_LEFT)}
                 self._places = [
                     tuple(
                         DirectionCells.of_arrays(data, f"{number}_{lidar}_", sensor)
@@ -113,6 +118,12 @@ class RoomAlignment:
                 ]
         except (InputError, *TRUNCATED) as problem:
             raise InputError(f"{path}: contains no standing places to add to ({problem})") from problem
+        now = to_left or {}
+        if then.keys() != now.keys() or not all(np.allclose(pose, now[name], atol=1e-9) for name, pose in then.items()):
+            raise InputError(
+                f"{path}: contains standing places of another calibration than the present one; begin with a first one "
+                "(without --another-place)"
+            )
         self._intake.num_frames = sum(max(cells.num_frames for cells in place) for place in self._places)
         self.new_place()
 
