@@ -497,6 +497,10 @@ class FrameIntake:
                     "the lidar turns about z; give each lidar the topic of its own driver"
                 )
 
+    def shares(self, other: "FrameIntake") -> bool:
+        """Return whether a cloud was given to both."""
+        return not self._seen.isdisjoint(other._seen)
+
     def warnings(self) -> list[Finding]:
         """Return findings for all rejected clouds."""
         warnings = []

@@ -154,13 +154,17 @@ class Identification:
 
 def identify(stations: Sequence[StationScans], initial: np.ndarray | None) -> Identification:
     """Return the errors of both lidars by recordings, from an initial right_to_left (4, 4), or none. Raises
-    `InputError` for too few frames, `Refused` if the robot moved or the overlap is too small."""
+    `InputError` for too few frames or the same ones in two recordings, `Refused` if the robot moved or the overlap is
+    too small."""
     rooms, seen = [], []
     for number, station in enumerate(stations, start=1):
         frames = [cells.num_frames for cells in station.cells]
         if min(frames) < MIN_FRAMES:
             short = f"{min(frames)} scans of the {SIDES[int(np.argmin(frames))]} lidar"
             raise InputError(f"recording {number}: {short}, at least {MIN_FRAMES} are needed")
+        for earlier, other in enumerate(stations[: number - 1], start=1):
+            if station.intake.shares(other.intake):
+                raise InputError(f"recording {number}: has clouds of recording {earlier}; give each recording once")
         lidars = tuple(map(Lidar.of_cells, station.cells))
         seen.append(lidars)
         initial = coarse_alignment(*(lidar.surface for lidar in lidars), initial, station.settings)

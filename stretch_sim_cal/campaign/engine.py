@@ -31,7 +31,7 @@ from dask.distributed import Client, Future, LocalCluster, Security, as_complete
 from stretch_sim_cal.campaign.plan import INPUTS, OF_LIDARS, QUANTITIES, STAGES, Campaign, as_rare_as
 from stretch_sim_cal.command import one_line, warn
 from stretch_sim_cal.errors import InputError, RunFailure, StretchSimCalError
-from stretch_sim_cal.files import read_text, remove_abandoned, scratch_folder, write_atomic, write_text
+from stretch_sim_cal.files import read_text, remove_abandoned, scratch_folder, write_atomic, write_text, writing
 from stretch_sim_cal.programs import THREADS
 
 FLUSH = 2.0  # s from write to write; what was computed since is computed again after a kill, with the same result
@@ -187,7 +187,8 @@ class Results:
                 raise InputError(f"{folder}: {code}; continue with that, or {other}")
         elif self.cases.exists():
             raise InputError(f"{folder}: has no {DEFINITION}, so its cases are unknown; {other}")
-        self.cases.mkdir(parents=True, exist_ok=True)
+        with writing(folder):
+            self.cases.mkdir(parents=True, exist_ok=True)
         self._lock = os.open(self.cases, os.O_RDONLY)
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -11,7 +11,7 @@ from tqdm import tqdm
 
 from stretch_sim_cal.command import add_ci_arguments, only_with, show, sigterm_interrupts
 from stretch_sim_cal.errors import InputError
-from stretch_sim_cal.files import write_text
+from stretch_sim_cal.files import write_text, writing
 from stretch_sim_cal.harness.pages import text_lines
 
 EXAMPLE = (
@@ -20,6 +20,7 @@ EXAMPLE = (
 )
 OF_MANY = ("search", "cases", "workers", "cluster", "cluster_tls", "again", "junit", "summary", "seed")
 """Options that a single case does not read."""
+MOST = 10**7  # cases
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -43,9 +44,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run, continue or compare campaigns; return 0, or 1 if the campaign does not show what it is to show."""
-    for name, low in (("cases", 1), ("workers", 1), ("case", 0), ("seed", 0)):
-        if (value := getattr(args, name)) is not None and value < low:
-            raise InputError(f"--{name}: is {value}; expected at least {low}")
+    for name, low, high in (("cases", 1, MOST), ("workers", 1, 1000), ("case", 0, MOST), ("seed", 0, 2**31 - 1)):
+        if (value := getattr(args, name)) is not None and not low <= value <= high:
+            raise InputError(f"--{name}: is {value}; expected {low} to {high}")
     if args.campaign == "compare":
         only_with(args, ["robot", "case", *OF_MANY, "out"], "a campaign to run")
         return _compare(args)
@@ -116,7 +117,8 @@ def _one(args: argparse.Namespace, campaign, folder: Path) -> int:
     from stretch_sim_cal.campaign.case import run_case
 
     place = folder / f"case_{args.case}"
-    place.mkdir(parents=True, exist_ok=True)
+    with writing(place):
+        place.mkdir(parents=True, exist_ok=True)
     record = run_case(campaign, args.case, place)
     write_text(place / "case.json", json.dumps(record, indent=1) + "\n")
     show(args, record, [*_lines(record), f"files: {place}"], None)
@@ -139,7 +141,8 @@ def _search(args: argparse.Namespace, campaign, folder: Path) -> int:
         raise InputError(f"{args.campaign}: inputs: all are fixed, so there is nothing to search")
     count, name = args.cases or campaign.cases, f"worst_{args.seed}"
     place = folder / name  # of the worst case
-    place.mkdir(parents=True, exist_ok=True)
+    with writing(place):
+        place.mkdir(parents=True, exist_ok=True)
     with tqdm(total=count, unit="case", disable=None) as progress:
         scores = [0.0]
 

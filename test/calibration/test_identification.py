@@ -8,7 +8,7 @@ from comparing import right_to_left
 from sensor import station
 
 from stretch_sim_cal.calibration.identification import NOT_DETERMINED, StationScans, identify
-from stretch_sim_cal.errors import Refused
+from stretch_sim_cal.errors import InputError, Refused
 from stretch_sim_cal.geometry.transforms import SIDES, from_xyz_rpy
 from stretch_sim_cal.sensor.sensor import load_sensor
 from stretch_sim_cal.sensor.unit import CENTRE_SHARE, FIRING_SHARE, OFFSET
@@ -71,6 +71,12 @@ def test_a_driver_that_corrects_is_distinguished_from_one_that_does_not(identifi
     result = identify([standing(simulator, frames=5)], right_to_left(simulator, nominal=True))
     for unit in result.units:
         assert unit.values[[CENTRE_SHARE, FIRING_SHARE]].tolist() == [0.0, 0.0]
+
+
+def test_a_recording_that_is_given_twice_is_no_further_one(identified):
+    simulator, (first, second), _ = identified
+    with pytest.raises(InputError, match="recording 3: has clouds of recording 1; give each recording once"):
+        identify([first, second, first], right_to_left(simulator, nominal=True))
 
 
 def test_a_robot_that_moved_is_refused():
