@@ -3,6 +3,7 @@ dataclass of a mapping, whose schema are the fields and their types; `written` i
 
 import functools
 import math
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from numbers import Real
@@ -44,7 +45,9 @@ def entries(value: Any, where: str) -> dict[str, Any]:
 def number(value: Any, where: str, low: float = -math.inf, high: float = math.inf) -> float:
     """Return `value` as a float. Raises `InputError` unless it is a finite number from `low` to `high`."""
     if isinstance(value, bool) or not isinstance(value, Real) or not math.isfinite(value):
-        raise InputError(f"{where}: is {_shown(value)}; expected a number")
+        exponent = isinstance(value, str) and re.fullmatch(r"[-+]?[\d.]+[eE][-+]?\d+", value)
+        read = "; YAML reads an exponent only behind a point and with a sign, as in 1.0e+9" if exponent else ""
+        raise InputError(f"{where}: is {_shown(value)}; expected a number{read}")
     if not low <= value <= high:
         raise InputError(f"{where}: is {value:g}; expected a value from {low:g} to {high:g}")
     return float(value)

@@ -151,6 +151,10 @@ class Distribution:
         if (kind == "log_uniform" and found.numbers[0] <= 0) or ("normal" in kind and found.numbers[-1] < 0):
             raise InputError(f"{where}: {kind}: has to be greater than zero")
         (low, high), known = found.extent, INPUTS[name]
+        if kind in ("constant", "choice", "integer") and isinstance(known.default, int):
+            for value in found.numbers:
+                if value != round(value):
+                    raise InputError(f"{where}: {kind}: is {value:g}; expected a whole number")
         if low < known.low or high > known.high:
             raise InputError(f"{where}: reaches from {low:g} to {high:g}, allowed is {known.low:g} to {known.high:g}")
         return found

@@ -112,7 +112,9 @@ def run(args: argparse.Namespace) -> int:
         if not args.drive:
             command.only_with(args, ["drive_distance", "turn_step"], "--drive")
         if not (args.yes or sys.stdin.isatty()):
-            raise InputError("there is no terminal for questions: give --yes, and the robot moves without asking")
+            moves = args.drive or not args.only or bool(set(args.only) - {"alignment", "floor"})
+            happens = "the robot moves without asking" if moves else "nothing is asked"
+            raise InputError(f"there is no terminal for questions: give --yes, and {happens}")
         if args.yes and args.places > 1:
             raise InputError("--places: the robot has to be turned by hand, which --yes cannot ask for")
         for name in ("alignment_samples", "floor_samples", "places"):

@@ -4,6 +4,7 @@ plan, question, then pose by pose move, capture and write."""
 import datetime
 import functools
 import json
+import shlex
 import sys
 import time
 from collections import deque
@@ -88,7 +89,7 @@ def collect(context: RobotContext, only_raw: bool = False) -> int:
             writer.write_skipped(collection.skipped)
             collection.sweep(motion, capture, writer)
     if not arguments.dry_run:
-        to_do = "" if only_raw else f"; next: fit_body_shape_model {directory}"
+        to_do = "" if only_raw else f"; next: fit_body_shape_model {shlex.quote(str(directory))}"
         say(f"{len(writer.samples)} samples in {directory}{to_do}")
     if arguments.json:
         print(json.dumps(collection.outcome(writer, arguments.dry_run)), flush=True)

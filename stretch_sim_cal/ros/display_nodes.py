@@ -297,6 +297,8 @@ def publish_footprint(context: RobotContext) -> None:
     """Publish the footprint until a signal ends the node. Raises `InputError` for a model that cannot be used."""
     options = context.options
     path = context.arguments.file or own_model_path()
+    if context.arguments.file and not Path(path).is_file():
+        raise InputError(f"{path}: no such file; name the file of fit_body_shape_model")
     if not Path(path).is_file():
         raise InputError(
             f"{path}: there is no body shape yet; run ros_calibrate_robot, or name the file of fit_body_shape_model"

@@ -209,7 +209,10 @@ WRONG_FOR_BOTH = [
         ("ros_visualize_body_shape_calibration none.yaml", "No such file"),
         ("ros_visualize_body_shape_calibration empty.yaml", "is it a body-shape model?"),
         ("ros_publish_footprint", "body_shape_model.yaml: there is no body shape yet"),
-        ("ros_calibrate_robot", "--yes"),  # nobody is asked whether the arm may move
+        ("ros_publish_footprint none.yaml", "none.yaml: no such file"),
+        ("ros_watch_calibration --share 2", "share"),
+        ("ros_calibrate_robot --only alignment floor", "give --yes, and nothing is asked"),
+        ("ros_calibrate_robot", "give --yes, and the robot moves without asking"),
         ("ros_calibrate_robot --yes --places 2", "--places: the robot has to be turned by hand"),
         ("ros_calibrate_robot --yes --drive --only floor", "--drive: --only floor leaves it out"),
         ("ros_calibrate_robot --yes --turn-step 90", "--turn-step applies to --drive only"),
