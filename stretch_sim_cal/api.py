@@ -452,17 +452,27 @@ def calibrate_by_driving(
     on the move a `sweep`, and structured clouds with the `timestamp` (s) of each point.
     `result.wheels` is where the lidars are against the centre of rotation and the direction of driving; the lidars need
     not see anything in common, and the floor is that under all stations. `settings` say how good odometry is, `accept`
-    as of `calibrate`. Raises `InputError` for anything that is not a cloud; data that does not support a result ends in
-    `findings`.
+    as of `calibrate`. Raises `InputError` for anything that is not a station or a cloud; data that does not support a
+    result ends in `findings`.
     """
+    if not isinstance(settings, DrivingSettings | None):
+        raise InputError(f"settings: is of type {type(settings).__name__}, expected DrivingSettings")
     lidars = lidars_at(rig.base_from_lidar, rig._kinds)
     array = DrivenArray(lidars, _footprint(rig), settings, rig.body, accept or rig.accept)
-    found = driven(array, (
-        SimpleNamespace(
-            odometry=each.odometry, clouds=_clouds_by_name(rig, each.clouds), sweep=getattr(each, "sweep", None)
-        ) for each in stations
-    ))  # fmt: skip
+    found = driven(array, _stations(rig, stations))
     return Result(rig, found, found.floor)
+
+
+def _stations(rig: Rig, stations: Iterable[Any]) -> Iterator[Any]:
+    if isinstance(stations, str | Path) or not isinstance(stations, Iterable):
+        raise InputError(
+            f"stations: is {stations!r}; expected objects with clouds and odometry, as of open_drive(PATH)"
+        )
+    for number, each in enumerate(stations, start=1):
+        if not (hasattr(each, "clouds") and hasattr(each, "odometry")):
+            raise InputError(f"station {number}: is of type {type(each).__name__}, which has no clouds and odometry")
+        clouds = _clouds_by_name(rig, each.clouds)
+        yield SimpleNamespace(odometry=each.odometry, clouds=clouds, sweep=getattr(each, "sweep", None))
 
 
 def open_drive(

@@ -160,8 +160,11 @@ class DrivenArray:
         """Begin another station, at x, y (m) and yaw (rad) by odometry, (3,), or (K, 3) on the way there, the last row
         at the station; the latter is needed if the robot both turns and drives on the way. The base stands there, or
         moves as in `sweep`, but stands at the first. Raises `InputError` for other arrays."""
-        poses = np.atleast_2d(np.asarray(odometry, dtype=float))
         number = len(self._stations)
+        try:
+            poses = np.atleast_2d(np.asarray(odometry, dtype=float))
+        except (TypeError, ValueError):
+            poses = np.empty((0, 3))
         if poses.ndim != 2 or poses.shape[1] != 3 or not len(poses) or not np.isfinite(poses).all():
             raise InputError(f"station {number + 1}: odometry: expected finite numbers x, y, yaw, or rows of these")
         if sweep is not None and not number:

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from stretch_sim_cal import validate
 from stretch_sim_cal.calibration.finding import Checked
 from stretch_sim_cal.calibration.observability import Direction
 from stretch_sim_cal.errors import InputError
@@ -25,13 +26,16 @@ def turned(vectors: np.ndarray, yaw: np.ndarray | float) -> np.ndarray:
     return np.stack([cosine * x - sine * y, sine * x + cosine * y], axis=-1)
 
 
+LOOSEST = 100.0  # of all settings: nothing is known then
+
+
 @dataclass(frozen=True)
 class DrivingSettings:
     """Prior standard deviations of wheel odometry, and bounds of the result. `scale` and `turn` are relative errors of
     distances and of angles, `slip` (m) and `slip_angle` (rad) are for 1 m of the wheels' travel, `track_width` (m)
     gives their travel in a turn, `clock` (s) is that of the offset of odometry's stamps, which matters for scans on the
     move. `max_std_translation` (m) and `max_std_yaw` (rad) bound the standard deviations of a lidar's x, y and yaw
-    relative to the wheels. Raises `InputError` for values that are not positive."""
+    relative to the wheels. Raises `InputError` for values that are not positive, or above `LOOSEST`."""
 
     scale: float = 0.02
     turn: float = 0.02
@@ -44,7 +48,7 @@ class DrivingSettings:
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
-            if not value > 0:
+            if validate.number(value, f"driving: {name}", high=LOOSEST) <= 0:
                 raise InputError(f"driving: {name} = {value} must be greater than zero")
 
     @property

@@ -291,6 +291,16 @@ def test_what_cannot_be_read_as_a_drive_is_named_in_one_line(driven, tmp_path, c
         array.solve()
     with pytest.raises(InputError, match="slip = 0"):
         DrivingSettings(slip=0.0)
+    with pytest.raises(InputError, match="driving: slip: is 'a'; expected a number"):
+        DrivingSettings(slip="a")
+    for stations, settings, told in (
+        ("drive", None, "stations: is 'drive'; expected objects with clouds and odometry"), (5, None, "stations: is 5"),
+        ([driven.stations[0].clouds], None, "station 1: is of type dict, which has no clouds"),
+        ([dataclasses.replace(driven.stations[0], odometry="x")], None, "station 1: odometry: expected finite numbers"),
+        (driven.stations, {"slip": 1.0}, "settings: is of type dict, expected DrivingSettings"),
+    ):  # fmt: skip
+        with pytest.raises(InputError, match=told):
+            cal.calibrate_by_driving(driven.rig, stations, settings)
 
 
 def test_odometry_of_another_clock_or_without_an_orientation_is_named(driven, tmp_path, capsys):
