@@ -383,14 +383,11 @@ class DrivenArray:
             floor=self._floor_of(floor, base_from_footprint, covariance[:6, :6], drive.stations), wheels=wheels,
             diagnostics=numbers_of_units,
         )  # fmt: skip
-        disturbed, moving = (
-            np.bincount(last.surface.side, cells) / np.bincount(last.surface.side)
-            for cells in (last.surface.disturbed > 0, last.surface.moving)
-        )
+        moving = float((np.bincount(last.surface.side, last.surface.moving) / np.bincount(last.surface.side)).max())
         remedy = "keep people out of view, stop at shorter distances, and drive where the wheels do not slip"
         sentence = "the views at station {} agree with those of no earlier station"
         refusals = [Finding("stations_differ", sentence.format(number), remedy) for number in suspects]
-        refusals = refusals or checks.movement(motion, float(disturbed.max()), last.num_used)
+        refusals = refusals or checks.movement(motion, moving, last.num_used)
         first, far, near = result.base_from_lidar[names[0]], [], []
         for name in names[1:]:
             between_two = result.transform(names[0], name)
@@ -404,7 +401,7 @@ class DrivenArray:
         refusals = refusals or checks.distorted(wrong_rotor_angles(poses, numbers_of_units, names)) or far
         refusals = refusals or self._opinions(last, covariance)
         warnings = list(dict.fromkeys(warning for each in self._stations for warning in each.intake.warnings()))
-        warnings += near + checks.disturbance(float(moving.max()))
+        warnings += near + checks.disturbance(moving)
         warnings += checks.unit_warnings(numbers_of_units, self._sensors, names)
         return replace(result, refusals=list(dict.fromkeys(refusals)), warnings=list(dict.fromkeys(warnings)))
 

@@ -199,8 +199,8 @@ def _refusals(lidars: tuple[Lidar, Lidar], last: RoomBlock) -> list[Finding]:
     motion = motion_of(last.surface, last.flat, last.noise)
     corrected = (lidar.corrected(values) for lidar, values in zip(lidars, last.state.units, strict=True))
     views = Views(*corrected).under(last.state.left_from_right)
-    disturbed = float(np.mean(np.concatenate([lidar.surface.disturbed for lidar in lidars]) > 0))
-    return movement(motion, disturbed, last.num_used) + wrong_minimum(views) or overlap_refusals(views, last.num_used)
+    moving = float(np.mean(np.concatenate([lidar.surface.moving for lidar in lidars])))
+    return movement(motion, moving, last.num_used) + wrong_minimum(views) or overlap_refusals(views, last.num_used)
 
 
 def _determined(model: ErrorModel, deviations: np.ndarray) -> np.ndarray:

@@ -100,11 +100,6 @@ class PlaceEvidence:
         return (turned, how) if enough and credible(best, near=True) else None
 
     @property
-    def disturbed(self) -> float:
-        """The share of the views' cells that were covered for a while."""
-        return float(np.mean(np.concatenate([view.surface.disturbed for view in self.views]) > 0))
-
-    @property
     def moving(self) -> float:
         """The share of the views' cells through which something moved."""
         return float(np.mean(np.concatenate([view.surface.moving for view in self.views])))
@@ -358,13 +353,13 @@ def checked(evidence: Evidence, intake: FrameIntake, settings: AlignmentSettings
     """
     blocks, scale, covariance, numbers = evidence.blocks, evidence.scale, evidence.covariance, evidence.numbers
     places, names, poses, agreement = evidence.places, evidence.names, evidence.poses, evidence.agreement
-    pairs, each, disturbed = evidence.ties.pairs, evidence.each, max(place.disturbed for place in places)
+    pairs, each, disturbed = evidence.ties.pairs, evidence.each, max(place.moving for place in places)
     against_first = [(0, lidar) for lidar in range(1, len(names)) if lidar in evidence.ties.tied]
     directions = {
         pair: settings.directions(evidence.covariance_between(pair), settings.base_from_left) for pair in against_first
     }
     described = {pair: evidence.against_description(pair) for pair in against_first}
-    refusals = each(lambda n, _: findings.movement(places[n].motion, places[n].disturbed, blocks[n].num_used))
+    refusals = each(lambda n, _: findings.movement(places[n].motion, places[n].moving, blocks[n].num_used))
     refusals += each(evidence.wrong_minimum, pairs)
     if len(names) == len(SIDES):  # of more lidars others tie the two
         refusals = refusals or each(
@@ -426,7 +421,7 @@ def checked(evidence: Evidence, intake: FrameIntake, settings: AlignmentSettings
         directions=directions.get((0, 1), []),
         warnings=[
             *intake.warnings(), *findings.single_scan(intake.num_frames, len(places)), *near,
-            *findings.disturbance(max(place.moving for place in places)),
+            *findings.disturbance(disturbed),
             *([] if refusals else each(lambda n, pair: findings.changed_scene(agreement[n][pair]), pairs)),
             *(finding for finding in leaning + of_units if finding not in refusals),
             *findings.noisy_ranges(first.noise.sigma, evidence.sensors, names),
