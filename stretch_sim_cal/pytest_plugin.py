@@ -144,8 +144,15 @@ def assert_calibrated(request: pytest.FixtureRequest, sim: Any) -> Callable:
         floor_mm: float | None = None, floor_deg: float | None = None,
     ) -> None:  # fmt: skip
         __tracebackhide__ = True
+        from stretch_sim_cal import Result, validate
         from stretch_sim_cal.harness.verdict import Quantity
 
+        if not isinstance(result, Result):
+            pytest.fail(f"assert_calibrated: is given a {type(result).__name__}, expected a Result", pytrace=False)
+        bounds = {"mm": mm, "deg": deg, "nees": nees, "floor_mm": floor_mm, "floor_deg": floor_deg}
+        for name, bound in bounds.items():
+            if bound is not None:
+                validate.number(bound, f"assert_calibrated: {name}", low=0.0)
         errors = result.errors(sim.truth)
         floor = errors.floor
         rows = [

@@ -43,6 +43,8 @@ def collect(context: RobotContext, only_raw: bool = False) -> int:
     """Check, plan, ask, then move and capture, pose by pose. A folder is continued only under the floor calibration
     that it was begun with, unless `only_raw`, of those who do not need the floor."""
     options, arguments = context.options, context.arguments
+    if arguments.directory and arguments.directory.exists() and not arguments.directory.is_dir():
+        raise InputError(f"{arguments.directory}: is a file; name the folder of the samples")
     check_can_ask(arguments, "the arm")
     say = functools.partial(print, file=sys.stderr if arguments.json else sys.stdout, flush=True)
     profile, watchdog, frames = profile_called(options.robot), context.watchdog(options.timeout), context.frames()

@@ -209,6 +209,7 @@ WRONG_FOR_BOTH = [
         ("ros_visualize_body_shape_calibration none.yaml", "No such file"),
         ("ros_visualize_body_shape_calibration empty.yaml", "is it a body-shape model?"),
         ("ros_publish_footprint", "body_shape_model.yaml: there is no body shape yet"),
+        ("ros_collect_body_shape_data bar.yaml --dry-run", "bar.yaml: is a file; name the folder"),
         ("ros_publish_footprint none.yaml", "none.yaml: no such file"),
         ("ros_watch_calibration --share 2", "share"),
         ("ros_calibrate_robot --only alignment floor", "give --yes, and nothing is asked"),

@@ -38,6 +38,13 @@ def test_another_slip(calibration):
 def test_a_third_slip(sim):
     pass
 
+@pytest.mark.simcal(sensor="jt128_sparse", frames=1)
+def test_a_bound_that_is_none(sim, calibration, assert_calibrated):
+    with pytest.raises(Exception, match="assert_calibrated: mm: is '3'; expected a number"):
+        assert_calibrated(calibration, mm="3")
+    with pytest.raises(BaseException, match="assert_calibrated: is given a tuple, expected a Result"):
+        assert_calibrated((calibration,), mm=3)
+
 @pytest.mark.simcal(sensor="os0_32_sparse", frames=2, seed=4)
 class TestOurs:
     @pytest.mark.simcal(frames=1, seeds=(7,))
@@ -72,7 +79,7 @@ def done(tmp_path_factory):
 
 def test_what_is_within_its_bounds_passes_for_every_seed_and_says_what_was_found(done):
     folder, ended = done
-    assert ended.returncode == 1 and "3 passed" in ended.stdout and "2 failed" in ended.stdout, ended.stdout
+    assert ended.returncode == 1 and "4 passed" in ended.stdout and "2 failed" in ended.stdout, ended.stdout
     cases = {case.get("name"): case for case in ElementTree.parse(folder / "junit.xml").iter("testcase")}
     for seed in (3, 4):
         found = {each.get("name"): float(each.get("value"))
