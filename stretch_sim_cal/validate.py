@@ -96,6 +96,14 @@ def text(value: Any, where: str) -> str:
     return value
 
 
+def folder_name(value: Any, where: str) -> str:
+    """Return `value` as text. Raises `InputError` unless it can name a folder in another one."""
+    name = str(value)
+    if name.strip() in ("", ".", "..") or not {"/", "\0"}.isdisjoint(name):
+        raise InputError(f"{where}: is {_shown(value)}; it names a folder, so give a word without '/'")
+    return name
+
+
 def choice(value: Any, known: tuple[str, ...], where: str) -> str:
     if value not in known:
         raise InputError(f"{where}: is {_shown(value)}, use one of {', '.join(known)}")

@@ -225,6 +225,7 @@ class Campaign:
         drawn = {name: Distribution.read(spec, name, f"{source}: inputs: {name}") for name, spec in inputs.items()}
         read = usual | {key: each for key, each in data.items() if key != "inputs"}
         found = validate.record(cls, read, source, inputs=drawn, data=data)
+        validate.folder_name(found.name, f"{source}: name")
         stages = list(found.stages)
         if stages not in STAGE_LISTS:
             said = " or ".join(f"[{', '.join(names)}]" for names in STAGE_LISTS)

@@ -7,6 +7,7 @@ import json
 import math
 import os
 import sys
+from collections import Counter
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -69,6 +70,9 @@ def _run(args: argparse.Namespace) -> int:
         with_changes(load_scenario(name), args.seed, args.mount_errors, args.sensor, args.robot)
         for name in getattr(args, "scenarios", [DEMO])
     ]
+    for name, count in Counter(scenario.name for scenario in scenarios).items():
+        if count > 1:
+            raise InputError(f"{name}: {count} scenarios of this name would write into one folder; see --repeat")
     repeat = getattr(args, "repeat", 1)
     if repeat < 1:
         raise InputError(f"--repeat {repeat}: expected a number of 1 or more")

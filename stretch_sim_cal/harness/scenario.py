@@ -180,8 +180,9 @@ def scenario_from_mapping(data: dict[str, Any], path: Path) -> Scenario:
     _check_plans(simulation, stages, path)
     if "drive" in stages and simulation.profile.base is None:
         raise InputError(f"{path}: stages: drive: {simulation.profile.source} has no 'base:', so it does not drive")
+    name = validate.folder_name(data.get("name", path.stem), f"{path}: name")
     return Scenario(
-        str(data.get("name", path.stem)), str(data.get("description", "")), expected, simulation, stages,
+        name, str(data.get("description", "")), expected, simulation, stages,
         _tolerances(data.get("tolerances", {}), stages, path), refusal,
         {stage: str(text) for stage, text in reports.items()}, data,
     )  # fmt: skip

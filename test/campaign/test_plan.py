@@ -98,6 +98,7 @@ def test_cases_of_changed_files_are_others(changed, tmp_path):
         ),
         ({"share": 1.0}, "tried.yaml: share: is 1; expected a value from 0.01 to 0.9999"),
         ({"name": None}, "tried.yaml: name"),
+        ({"name": "../elsewhere"}, "tried.yaml: name: is '../elsewhere'; it names a folder"),
     ],
 )
 def test_what_cannot_be_meant_is_told_with_file_and_key(changed, message):

@@ -123,6 +123,7 @@ def folder(tmp_path, monkeypatch):
         ("campaign smoke --robot nobody --out new", "nobody"),
         ("campaign smoke --cluster tcp://a:1 --cluster-tls bar.yaml bar.yaml bar.yaml", "--cluster-tls goes with"),
         ("campaign smoke --seed 3", "--seed applies to --search only"),
+        ("run furnished_room furnished_room", "furnished_room: 2 scenarios of this name would write into one folder"),
         ("campaign smoke --case 999999999999", "--case: is 999999999999; expected 0 to 10000000"),
         ("campaign smoke --cases 2 --out bar.yaml/x", "bar.yaml/x: cannot be written"),
         ("campaign smoke --case 0 --out bar.yaml/x", "bar.yaml/x/case_0: cannot be written"),

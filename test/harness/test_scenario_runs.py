@@ -198,6 +198,7 @@ def test_a_folder_with_other_things_in_it_is_left_alone(tmp_path, capsys):
         ("simulation: {driver: {azimuth_window_deg: [90, 90]}}\nstages: {drive: {}}\n", "is not part of a turn"),
         ("stages: {alignment: {}}\ntolerances: {alignment: {translation_mm: -1}}\n", "translation_mm"),
         ("stages: {alignment: {}}\ntolerances: {floor: {height_mm: 1}}\n", "tolerances: floor: does not run"),
+        ("name: a/b\nstages: {alignment: {}}\n", "name: is 'a/b'; it names a folder"),
         ("refusal: {stage: alignment}\nstages: {alignment: {}}\n", "refusal: goes with 'expected: refused' only"),
         ("!!python/object/apply:os.system ['touch hacked']\n", "not valid YAML"),
         ("a: &a [b, b]\nstages: [*a\n", "not valid YAML"),
