@@ -267,6 +267,12 @@ def writing(path: str | Path) -> Iterator[None]:
         raise InputError(f"{path}: cannot be written: {error.strerror or error}") from error
 
 
+def make_folder(path: Path) -> None:
+    """Make a folder and its parents, if they are missing. Raises `InputError` if they cannot be made."""
+    with writing(path):
+        path.mkdir(parents=True, exist_ok=True)
+
+
 def write_atomic(path: str | Path, write: Callable[[BinaryIO], object]) -> None:
     """Replace `path` by what `write` puts into a binary stream; on any failure the old file stays. The new content is
     on disk before it replaces the old one; of a symbolic link the target is replaced. Parent folders are made. Raises

@@ -387,11 +387,13 @@ def load_beside(file: CalibrationFile) -> Observations | None:
     are of another alignment. Raises `InputError` if they are truncated."""
     if file.path is None or not file.aligned or not path_beside(file.path).is_file():
         return None
-    stored, to_left = Observations.load(path_beside(file.path)), file.to_left
-    for name, pose in zip(stored.names[1:], stored.poses, strict=True):
-        if name not in to_left or not np.allclose(pose, to_left[name], atol=1e-9):
-            return None
-    return stored
+    stored = Observations.load(path_beside(file.path))
+    return stored if are_of(file.to_left, dict(zip(stored.names[1:], stored.poses, strict=True))) else None
+
+
+def are_of(to_left: Mapping[str, np.ndarray], poses: Mapping[str, np.ndarray]) -> bool:
+    """Return whether `poses` (4, 4) of lidars by name are those of an alignment, `to_left`."""
+    return all(name in to_left and np.allclose(pose, to_left[name], atol=1e-9) for name, pose in poses.items())
 
 
 def known_alignment(file: CalibrationFile, lidars: Sequence[str] = SIDES) -> Observations | None:

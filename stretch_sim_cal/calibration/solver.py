@@ -250,7 +250,9 @@ class Solver:
                 # From `widths`, not from the last step's `wide`: one after the other, all scales would become unknown.
                 wide = self._learn_scalars(kinds, widths, information, gradient + information @ current, far)
             prior = self._precision(kinds, wide)
-            root = _root(information + prior) if noisy is None else noisy.held(information + prior, prior)
+            root = _root(information + prior)
+            if noisy is not None:
+                root = noisy.held(information + prior, root, prior)
             solution = cho_solve((root, True), gradient - prior @ current)
             # A prior that the data exceeds by far must neither bias the estimate nor reduce its covariance.
             times = self._exceeding(kinds, np.abs(solution + current) / wide)[scalars]
@@ -562,41 +564,44 @@ class _NoisyPoses:
     elsewhere: np.ndarray
     turns: np.ndarray
 
-    def held(self, information: np.ndarray, prior: np.ndarray) -> np.ndarray:
-        """Return the Cholesky factor (k, k) of an information, which is overwritten, with its `prior` (k, k), with what
-        holds poses that noise seems to determine."""
-        axes, shares = self._shares(information, prior)
+    def held(self, information: np.ndarray, root: np.ndarray, prior: np.ndarray) -> np.ndarray:
+        """Return the Cholesky factor (k, k) of an information, which is overwritten, with its `root` and `prior` (k,
+        k), with what holds poses that noise seems to determine."""
+        axes, shares = self._shares(information, root, prior)
         axes, shares = axes[:, shares > BY_NOISE], shares[shares > BY_NOISE]
+        if not len(shares):
+            return root
         information[np.ix_(self.columns, self.columns)] += HELD * (axes * shares) @ axes.T
         return _root(information)
 
     def less_noise(self, information: np.ndarray, prior: np.ndarray) -> np.ndarray:
         """Return the Cholesky factor (k, k) of an information, which is overwritten, with its `prior` (k, k), without
         that of noise."""
-        axes, shares = self._shares(information, prior)
+        axes, shares = self._shares(information, _root(information.copy()), prior)
         information[np.ix_(self.columns, self.columns)] -= (axes * (1.0 - kept_shares(shares))) @ axes.T
         return _root(information)
 
-    def _shares(self, information: np.ndarray, prior: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def _shares(
+        self, information: np.ndarray, root: np.ndarray, prior: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
         """Return the directions A (p, p) and the shares (p,) of noise, as of `noise_shares`, by an information (k, k)
-        with its `prior` (k, k). To eliminate the errors that are like turns takes away noise and information alike."""
-        every = np.arange(len(prior))
-        eliminated, fixed = (
-            self._of_poses(information, kept) - self._of_poses(self.elsewhere + prior, kept)
-            for kept in (every, np.delete(every, self.turns))
-        )
-        root = square_root(fixed)
-        shares, axes = np.linalg.eigh(np.linalg.solve(root, np.linalg.solve(root, eliminated).T))
-        remaining = root @ (axes * np.sqrt(np.clip(shares, 0.0, 1.0))) @ axes.T @ np.linalg.inv(root)
+        with its Cholesky factor and its `prior` (k, k). To eliminate the errors that are like turns takes away noise
+        and information alike."""
+        kept, elsewhere = np.delete(np.arange(len(prior)), self.turns), self.elsewhere + prior
+        part, columns = np.ix_(kept, kept), np.searchsorted(kept, self.columns)
+        fixed = _of_poses(_root(information[part]), columns) - _of_poses(_root(elsewhere[part]), columns)
+        eliminated = _of_poses(root, self.columns) - _of_poses(_root(elsewhere), self.columns)
+        whole = square_root(fixed)
+        left, axes = np.linalg.eigh(np.linalg.solve(whole, np.linalg.solve(whole, eliminated).T))
+        remaining = whole @ (axes * np.sqrt(np.clip(left, 0.0, 1.0))) @ axes.T @ np.linalg.inv(whole)
         return noise_shares(eliminated, remaining @ self.noise @ remaining.T)
 
-    def _of_poses(self, information: np.ndarray, kept: np.ndarray) -> np.ndarray:
-        """Return the information (p, p) about the poses with the other unknowns eliminated, and those that are not
-        `kept` (l,) fixed."""
-        of_poses = np.eye(len(kept))[:, np.searchsorted(kept, self.columns)]
-        root = _root(information[np.ix_(kept, kept)])
-        half = solve_triangular(root, of_poses, lower=True, check_finite=False)
-        return np.linalg.inv(half.T @ half)
+
+def _of_poses(root: np.ndarray, columns: np.ndarray) -> np.ndarray:
+    """Return the information (p, p) about the poses in `columns` (p,) with the other unknowns eliminated, by the
+    Cholesky factor (k, k) of that about all."""
+    half = solve_triangular(root, np.eye(len(root))[:, columns], lower=True, check_finite=False)
+    return np.linalg.inv(half.T @ half)
 
 
 def _nearly_alike(count: int) -> list[np.ndarray]:

@@ -11,7 +11,7 @@ from tqdm import tqdm
 
 from stretch_sim_cal.command import add_ci_arguments, only_with, show, sigterm_interrupts
 from stretch_sim_cal.errors import InputError
-from stretch_sim_cal.files import write_text, writing
+from stretch_sim_cal.files import make_folder, write_text
 from stretch_sim_cal.harness.pages import text_lines
 
 EXAMPLE = (
@@ -117,8 +117,7 @@ def _one(args: argparse.Namespace, campaign, folder: Path) -> int:
     from stretch_sim_cal.campaign.case import run_case
 
     place = folder / f"case_{args.case}"
-    with writing(place):
-        place.mkdir(parents=True, exist_ok=True)
+    make_folder(place)
     record = run_case(campaign, args.case, place)
     write_text(place / "case.json", json.dumps(record, indent=1) + "\n")
     show(args, record, [*_lines(record), f"files: {place}"], None)
@@ -141,8 +140,7 @@ def _search(args: argparse.Namespace, campaign, folder: Path) -> int:
         raise InputError(f"{args.campaign}: inputs: all are fixed, so there is nothing to search")
     count, name = args.cases or campaign.cases, f"worst_{args.seed}"
     place = folder / name  # of the worst case
-    with writing(place):
-        place.mkdir(parents=True, exist_ok=True)
+    make_folder(place)
     with tqdm(total=count, unit="case", disable=None) as progress:
         scores = [0.0]
 

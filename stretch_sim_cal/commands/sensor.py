@@ -10,7 +10,7 @@ from stretch_sim_cal.calibration.settings import AlignmentSettings
 from stretch_sim_cal.command import show, warn
 from stretch_sim_cal.commands import recorded
 from stretch_sim_cal.errors import InputError, Refused
-from stretch_sim_cal.files import writing
+from stretch_sim_cal.files import make_folder
 from stretch_sim_cal.geometry.transforms import SIDES
 from stretch_sim_cal.recording.clouds import scan_from_message
 from stretch_sim_cal.recording.rosbag import Recording
@@ -56,8 +56,7 @@ def run(args: argparse.Namespace) -> int:
             given = vars(args) | {"right_topic": lidar.topic, "right_frame": lidar.frame}
             pairs["left", name] = argparse.Namespace(**given)
     found = [_identified(own, names, candidates) for names, own in pairs.items()]
-    with writing(args.out):
-        args.out.mkdir(parents=True, exist_ok=True)
+    make_folder(args.out)
     files, numbers, lines = [], {}, []
     for result, (_, sync) in found:
         # The left lidar's unit is that of the first pair.

@@ -35,7 +35,7 @@ from stretch_sim_cal.calibration.clouds import DirectionCells, FrameIntake
 from stretch_sim_cal.calibration.coarse import SurfaceDistances
 from stretch_sim_cal.calibration.consistency import View, Views, between, seen_by_another
 from stretch_sim_cal.calibration.motion import motion_of
-from stretch_sim_cal.calibration.observations import TRUNCATED, Observations
+from stretch_sim_cal.calibration.observations import TRUNCATED, Observations, are_of
 from stretch_sim_cal.calibration.problem import State, Unknowns
 from stretch_sim_cal.calibration.results import AlignmentResult, LidarPoses
 from stretch_sim_cal.calibration.room import remeasured_block
@@ -119,7 +119,7 @@ class RoomAlignment:
         except (InputError, *TRUNCATED) as problem:
             raise InputError(f"{path}: contains no standing places to add to ({problem})") from problem
         now = to_left or {}
-        if then.keys() != now.keys() or not all(np.allclose(pose, now[name], atol=1e-9) for name, pose in then.items()):
+        if then.keys() != now.keys() or not are_of(now, then):
             raise InputError(
                 f"{path}: contains standing places of another calibration than the present one; begin with a first one "
                 "(without --another-place)"
