@@ -31,7 +31,7 @@ from edited_clouds import (
     turned,
 )
 
-from stretch_sim_cal.geometry.transforms import exp, inverse
+from stretch_sim_cal.geometry.transforms import SIDES, exp, inverse
 from stretch_sim_cal.sensor.points import coordinates
 
 WALL = 0.06  # m from its plane are still of a wall
@@ -320,6 +320,21 @@ def near_ranges(random: Random, clouds: Clouds) -> Edited:
     """By 1 to 5 cm at the lidar, less from 0.15 to 0.6 m on, alike for all lidars of one kind, or one alone."""
     by, length = random.choice((-1, 1)) * random.uniform(0.01, 0.05), random.uniform(0.15, 0.6)
     return (scaled(cloud, too_long_near(ranges_of(cloud), by, length)) for cloud, _ in clouds)
+
+
+@of_clouds("channels that err by 1 to 5 mm, near otherwise than far", sides=lambda _: SIDES, sound=True)
+def uneven_channels(random: Random, clouds: Clouds) -> Edited:
+    """Each channel's ranges, from one wall to the next, as those of real lidars do (docs/real_data.md)."""
+    by, knots = random.uniform(0.001, 0.005), np.log(0.5) + np.log(1.5) * np.arange(13)
+    for cloud, frame in clouds:
+        if frame == 0:
+            errors = random.normal(0.0, by, (256, len(knots)))
+        ranges = ranges_of(cloud)
+        between = (np.clip(np.log(ranges), knots[0], knots[-1]) - knots[0]) / (knots[1] - knots[0])
+        number = np.minimum(between.astype(int), len(knots) - 2)
+        share, channel = between - number, cloud["ring"] % 256
+        error = (1.0 - share) * errors[channel, number] + share * errors[channel, number + 1]
+        yield scaled(cloud, 1.0 + error / ranges)
 
 
 def in_waves(least: int, most: int, largest: float, change: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> Callable:

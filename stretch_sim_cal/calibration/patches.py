@@ -5,7 +5,7 @@ A cell is assigned by the point at which its ray meets the patch's plane, not by
 symmetrically about the plane: neither choice depends on the sign of the noise, so neither biases the plane.
 """
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 import small_gicp
@@ -220,20 +220,34 @@ def refined(patches: Patches, fits: Fits) -> Patches:
 @dataclass(frozen=True)
 class Noise:
     """`sigma` (n,): standard deviation of a single range of each lidar (m); `roughness` (m): the additional standard
-    deviation of the cells of a flat patch (uneven surfaces, biases of channels)."""
+    deviation of the cells of a flat patch (uneven surfaces); `of_channels` (m): that which all ranges of a channel in
+    a patch have in common, beside its error on all surfaces."""
 
     sigma: np.ndarray
     roughness: float
+    of_channels: float = 0.0
 
     @classmethod
     def first(cls, num_lidars: int) -> "Noise":
         """Return the initial noise, before it is estimated."""
         return cls(np.full(num_lidars, 0.01), 0.001)
 
-    def variances(self, surface: Surface, members: Members) -> np.ndarray:
-        """Return the variances (K,) of the members' heights: noise acts along the ray, so its cosine counts."""
+    def independent(self, surface: Surface, members: Members) -> np.ndarray:
+        """Return the variances (K,) of what is independent in the members' heights: noise acts along the ray, so its
+        cosine counts."""
         sigma = self.sigma[surface.side[members.cell]]
         return (sigma * members.cosines) ** 2 / surface.counts[members.cell] + self.roughness**2
+
+    def variances(self, surface: Surface, members: Members) -> np.ndarray:
+        """Return the variances (K,) with which the mean of a channel's cells in a patch has the variance that it has
+        with what these have in common."""
+        variances = self.independent(surface, members)
+        if not self.of_channels:
+            return variances
+        side, channel = surface.side[members.cell].astype(np.int64), surface.channel[members.cell]
+        key = (members.patch * (side.max(initial=0) + 1) + side) * (channel.max(initial=0) + 1) + channel
+        _, group, counts = np.unique(key, return_inverse=True, return_counts=True)
+        return variances + counts[group] * (self.of_channels * members.cosines) ** 2
 
 
 def _along_ray(scatter: np.ndarray, normals: np.ndarray, members: Members) -> np.ndarray:
@@ -274,7 +288,7 @@ def estimate_noise(surface: Surface, normals: np.ndarray, members: Members, fits
     variances = (sigma[side] * members.cosines) ** 2 / counts
     # Three parameters were fitted to every patch, which reduces the residuals.
     share = 1.0 - 3.0 / np.maximum(fits.counts[members.patch], 4.0)
-    return Noise(sigma, _excess(fits.residuals**2 / share, variances))
+    return replace(before, sigma=sigma, roughness=_excess(fits.residuals**2 / share, variances))
 
 
 def _excess(squares: np.ndarray, variances: np.ndarray) -> float:

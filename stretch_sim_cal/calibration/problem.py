@@ -25,6 +25,8 @@ from stretch_sim_cal.sensor.unit import CHANNEL_KINDS, OF_SCANS, SCALARS, ErrorM
 FIXED = np.zeros((6, 6))
 # Standard deviations of the poses' and the floor's changes if nothing else constrains them: 1 m, 1 rad.
 UNKNOWN = 1.0
+# Ranges (m) between which a channel's errors change linearly with their logarithm.
+RANGES = np.array([0.7, 1.4, 2.8, 5.6, 11.2, 22.4])
 # The smallest share of a direction's information that is kept: nearly none, so that the pose's prior constrains it.
 LEAST_KEPT = 1e-12
 
@@ -63,11 +65,16 @@ def floor_rows(floor: Plane, points: np.ndarray) -> np.ndarray:
 
 class Unknowns:
     """The columns of the problem, in this order: `poses`, the twist of each lidar; `floor` and its `curvature`;
-    `units`, the parameters of each lidar's errors; and `others`, so many further unknowns of a residual block."""
+    `units`, the parameters of each lidar's errors; and `others`, so many further unknowns of a residual block, or,
+    `by_surface`, the errors of each lidar's channels at `RANGES`, of which a state has none."""
 
-    def __init__(self, models: tuple[ErrorModel, ...], others: int = 0):
-        self.models = models
+    by_surface = False
+
+    def __init__(self, models: tuple[ErrorModel, ...], others: int = 0, by_surface: bool = False):
+        self.models, self.by_surface = models, by_surface
         count = len(models)
+        if by_surface:
+            others = len(RANGES) * sum(model.num_channels for model in models)
         sizes = [*[6] * count, 3, 3, *(model.size for model in models), others]
         parts = tuple(itertools.starmap(slice, itertools.pairwise(itertools.accumulate(sizes, initial=0))))
         self.poses, (self.floor, self.curvature) = parts[:count], parts[count : count + 2]
@@ -100,6 +107,17 @@ class Unknowns:
         start, count = self.units[side].start + len(SCALARS), self.models[side].num_channels
         channels = (start + channel)[:, None] + count * np.arange(len(CHANNEL_KINDS))
         return np.hstack([np.broadcast_to(common, (len(channel), len(common))), channels])
+
+    def surface_columns(
+        self, side: np.ndarray, channel: np.ndarray, ranges: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
+        """Return the shares (N, 2) that the errors of channels (N,) of lidars (N,) have, at `ranges` (N,) in m, of
+        those at the two of `RANGES` beside these, and the columns (N, 2) of the latter."""
+        before = np.cumsum([0, *(model.num_channels for model in self.models)])[side]
+        place = np.interp(np.log(np.maximum(ranges, RANGES[0])), np.log(RANGES), np.arange(len(RANGES)))
+        nearer = np.minimum(place.astype(int), len(RANGES) - 2)
+        columns = self.others.start + len(RANGES) * (before + channel) + nearer
+        return np.column_stack([nearer + 1 - place, place - nearer]), np.column_stack([columns, columns + 1])
 
     def common_columns(self, side: int) -> np.ndarray:
         """Return the columns (40,) of a lidar's scalars and of `OF_SCANS`."""

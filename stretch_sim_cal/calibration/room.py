@@ -58,6 +58,7 @@ from stretch_sim_cal.calibration.surfaces import Lidar, Surface, in_base
 from stretch_sim_cal.geometry.planes import Plane
 from stretch_sim_cal.geometry.points import group_means
 from stretch_sim_cal.geometry.transforms import by_twist
+from stretch_sim_cal.sensor.unit import CHANNEL_KINDS
 
 # Patches whose normal has a larger standard deviation (rad) are left out.
 MAX_SLOPE_DEVIATION = 0.02
@@ -290,13 +291,13 @@ class RoomBlock:
         kept = np.flatnonzero(self.member_weights(members) > 0)
         if not len(kept):
             return
-        cell = members.cell[kept]
-        kept = kept[np.lexsort((self.surface.channel[cell], self.surface.side[cell]))]
+        jacobian, columns = self._rows(unknowns, lidars, members.only(kept))
+        order = np.lexsort((columns[:, -1], self.surface.side[members.cell[kept]]))
+        kept, jacobian, columns = kept[order], jacobian[order], columns[order]
         members, variances = members.only(kept), self.variances[kept]
         number = np.cumsum((self.patch_weights > 0).any(axis=1)) - 1
         group, side = number[members.patch], self.surface.side[members.cell]
         weights = self.member_weights(members) / variances / self.grids
-        jacobian, columns = self._rows(unknowns, lidars, members)
         beside = members.coordinates - self.spots[members.patch]
         _, part = np.unique(side * len(patches.centres) + group, return_inverse=True)
         rows = [sparse_rows(jacobian, columns, unknowns.size)]
@@ -327,7 +328,8 @@ class RoomBlock:
         return self.patch_weights[members.patch, self.surface.side[members.cell]]
 
     def _rows(self, unknowns: Unknowns, lidars: Sequence[Lidar], members: Members) -> tuple[np.ndarray, np.ndarray]:
-        """Return the derivatives (K, 39) of the members' heights by the unknowns, and the columns (K, 39) of these."""
+        """Return the derivatives (K, c) of the members' heights by the unknowns, and the columns (K, c) of these. The
+        last column tells which lidar's channel a row is of, and at which ranges."""
         patches, fits = self.flat[0], self.fits
         normals = patches.normals[members.patch]
         fitted = np.einsum("ki,ki->k", members.design, fits.coefficients[members.patch])
@@ -336,7 +338,13 @@ class RoomBlock:
         # would correlate with the heights, which a motion of all lidars as one body would seem to change.
         points = _places(patches, members.coordinates, members.patch) + fitted[:, None] * normals
         rows = by_twist(points, normals)
-        return by_unknowns(self.surface, self.state, unknowns, lidars, members.cell, rows, members.cosines, above)
+        cell, surface = members.cell, self.surface
+        values, columns = by_unknowns(surface, self.state, unknowns, lidars, cell, rows, members.cosines, above)
+        if not unknowns.by_surface:
+            return values, columns
+        shares, of_surfaces = unknowns.surface_columns(surface.side[cell], surface.channel[cell], surface.ranges[cell])
+        by_range = values[:, -len(CHANNEL_KINDS), None]
+        return np.hstack([values, by_range * shares]), np.hstack([columns, of_surfaces])
 
 
 def _places(patches: Patches, coordinates: np.ndarray, patch: np.ndarray) -> np.ndarray:
@@ -405,8 +413,8 @@ def _measured(
         of_lidar = side == index
         lidar.meets(members.cell[of_lidar] - first, members.cosines[of_lidar])
         first += len(lidar.surface.points)
-    variances = noise.variances(surface, members)
-    by_lidar = _fits_by_lidar(members, variances, side, number, len(lidars))
+    variances = noise.independent(surface, members)
+    by_lidar = _fits_by_lidar(members, noise.variances(surface, members), side, number, len(lidars))
     gaps = measure_gaps(patches, by_lidar, pairs)
     # The few patches that alone determine a direction must not be rejected while the lidars are not yet aligned.
     weights = tukey_fit(gaps.jacobian, gaps.values, gaps.variances + slack**2).weights

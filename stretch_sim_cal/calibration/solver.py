@@ -20,6 +20,7 @@ from scipy.linalg import cho_solve, cholesky, lapack, solve_triangular
 
 from stretch_sim_cal.calibration.problem import (
     FIXED,
+    RANGES,
     UNKNOWN,
     NormalEquations,
     Priors,
@@ -84,6 +85,11 @@ BEYOND_FILE = 2.0
 # Where noise of the normals has a larger share of the information, the poses are held where they are by so many times
 # its information.
 BY_NOISE, HELD = 0.6, 2.5
+# Standard deviations (m) of the errors by which a channel differs from surface to surface. Of real lidars (Pandar64,
+# VLP-16, OS1-64) on walls at different ranges it is 1 to 5 mm.
+BY_SURFACE = np.array([0.0001, 0.0005, 0.001, 0.002, 0.004, 0.008])
+# Prior precision of a channel's mean error over all ranges beside that of each, in which alone it has none.
+BY_SURFACE_ALONE = 10.0
 # An error of more standard deviations of its prior is not one of the units that the sensor file describes.
 BEYOND_PRIOR = 4.0
 
@@ -170,6 +176,7 @@ class Solver:
         # Whether to estimate the variances of the scans' motion and wander: not if the poses are given, since wrong
         # poses look like these.
         self.learns_scans = True
+        self.by_surface = float(BY_SURFACE[2])  # m
         self._roots = [model.prior_roots() for model in unknowns.models]
         for roots in self._roots:
             # Errors that two lidars have in common do not turn with them; shares of corrections are 0 or 1.
@@ -233,6 +240,12 @@ class Solver:
         """
         information, gradient, fixed = self._with_pose_priors(equations.information, equations.gradient, state)
         basis, kinds = self._basis(fixed)
+        if self.unknowns.by_surface:
+            with_priors = NormalEquations(information, gradient)
+            if learn:
+                self._learn_surfaces(with_priors, basis, kinds, state)
+            with_priors = self.without_surfaces(with_priors)
+            information, gradient = with_priors.information, with_priors.gradient
         rows = sparse.csr_array(basis)  # it is nearly all zeros
         # The standard deviations of the scalars' priors over those of the sensor file; 1 for most.
         scalars, widths, noisy = _scalars(kinds), np.ones(basis.shape[1]), None
@@ -266,6 +279,30 @@ class Solver:
         if noisy is not None:
             root = noisy.less_noise(information + prior, prior)
         return Solution(basis @ solution, rows @ _inverse(root) @ rows.T, self.relative_deviations)
+
+    def without_surfaces(self, equations: NormalEquations) -> NormalEquations:
+        """Return the equations with the errors by which channels differ from surface to surface eliminated, under their
+        prior."""
+        if not self.unknowns.by_surface:
+            return equations
+        return _SurfaceErrors(equations, columns_of(self.unknowns.others)).eliminated(self.by_surface)[0]
+
+    def _learn_surfaces(self, equations: NormalEquations, basis: np.ndarray, kinds: dict, state: State) -> None:
+        """Update the deviation of the errors by which channels differ from surface to surface, by the data: to the most
+        likely one of `BY_SURFACE` beside the present one."""
+        rows, current = sparse.csr_array(basis), basis @ self._coordinates(basis, kinds, state)
+        prior = self._precision(kinds, np.ones(basis.shape[1]))
+        without = replace(equations, gradient=equations.gradient + equations.information @ current)  # of lidars' errors
+        errors = _SurfaceErrors(without, columns_of(self.unknowns.others))
+
+        def evidence(deviation: float) -> float:
+            left, log_evidence = errors.eliminated(deviation)
+            root = _root(rows.T @ left.information @ rows + prior)
+            half = solve_triangular(root, basis.T @ left.gradient, lower=True, check_finite=False)
+            return log_evidence + 0.5 * half @ half - np.sum(np.log(np.diag(root)))
+
+        present = int(np.searchsorted(BY_SURFACE, self.by_surface))
+        self.by_surface = float(max(BY_SURFACE[max(present - 1, 0) : present + 2], key=evidence))
 
     def step(
         self, equations: NormalEquations, state: State, noise_information: np.ndarray | None = None, learn: bool = True,
@@ -355,6 +392,8 @@ class Solver:
         size, free = self.unknowns.size, ~fixed
         for unit in self.unknowns.units:
             free[unit] = False
+        if self.unknowns.by_surface:
+            free[self.unknowns.others] = False
         blocks, kinds, count = [np.eye(size)[:, free]], {}, np.count_nonzero(free)
         for lidar, (unit, roots) in enumerate(zip(self.unknowns.units, self._roots, strict=True)):
             for kind, root in ({} if self.priors.units_known else roots).items():
@@ -551,6 +590,32 @@ class Solver:
         result = widths.copy()
         result[columns] = widened
         return result
+
+
+class _SurfaceErrors:
+    """The errors in some `columns` (m,) of equations, by which channels differ from surface to surface."""
+
+    def __init__(self, equations: NormalEquations, columns: np.ndarray):
+        information = equations.information
+        self.equations, self.others = equations, np.setdiff1d(np.arange(len(information)), columns)
+        channel = np.arange(len(columns)) // len(RANGES)
+        seen = np.diag(information)[columns] > 0
+        columns, channel = columns[seen], channel[seen]
+        # What a channel's errors have in common is one that it has on all surfaces.
+        self.prior = np.eye(len(columns)) + BY_SURFACE_ALONE * (channel[:, None] == channel)
+        self.own, coupling = information[np.ix_(columns, columns)], information[np.ix_(columns, self.others)]
+        self.about_all = np.column_stack([coupling, equations.gradient[columns]])
+
+    def eliminated(self, deviation: float) -> tuple[NormalEquations, float]:
+        """Return the equations with the errors eliminated (Schur complement) under a prior of this standard deviation
+        (m), and the log evidence for it as far as it is of these errors alone."""
+        root = _root(self.own + self.prior / deviation**2)
+        half = solve_triangular(root, self.about_all, lower=True, check_finite=False)
+        products, before, kept = half.T @ half, self.equations, self.others
+        left = NormalEquations.empty(len(before.gradient))
+        left.noise, left.gradient[kept] = before.noise, before.gradient[kept] - products[:-1, -1]
+        left.information[np.ix_(kept, kept)] = before.information[np.ix_(kept, kept)] - products[:-1, :-1]
+        return left, float(0.5 * products[-1, -1] - np.sum(np.log(np.diag(root) * deviation)))
 
 
 @dataclass(frozen=True)

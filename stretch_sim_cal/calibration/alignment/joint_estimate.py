@@ -101,6 +101,7 @@ def _one_pass(
     places: Sequence[tuple[Lidar, ...]], state: State, noises: Sequence[Noise], slack: float, grids: int, solver: Solver
 ) -> JointEstimate:
     """Return the estimate after one pass from a state, by surfaces that are up to `slack` (m) apart."""
+    noises = [replace(noise, of_channels=solver.by_surface) for noise in noises]
     blocks = [room_block(lidars, state, noise, slack, grids) for lidars, noise in zip(places, noises, strict=True)]
     equations = equations_of(blocks, places, solver.unknowns)
     # Far from the solution many residuals look like a wrong scale.

@@ -167,7 +167,7 @@ class RoomAlignment:
         views, places = zip(
             *(seen_by_another(lidars, ties.poses, ties.pairs, settings) for lidars in places), strict=True
         )
-        unknowns, known = Unknowns(tuple(lidar.model for lidar in places[0])), settings.units
+        unknowns, known = Unknowns(tuple(lidar.model for lidar in places[0]), by_surface=True), settings.units
         solver, coarse = Solver.starting(unknowns, ties.poses, units=known)
         surface = in_base(places[0], coarse)
         opinions = {pair: second_opinion(surface, pair) for pair in ties.pairs}
@@ -189,7 +189,7 @@ class RoomAlignment:
             fallback, worse,
         )  # fmt: skip
         self._solved = None if worse else (places[0], estimate, solver, evidence.covariance)
-        return evidence, estimate
+        return evidence, replace(estimate, equations=solver.without_surfaces(estimate.equations))
 
     @staticmethod
     def _against_views(
@@ -198,11 +198,10 @@ class RoomAlignment:
     ) -> tuple[State, np.ndarray | None, list[Pair]]:  # fmt: skip
         """Return the estimated state, None, and no pairs; or, if too few small surfaces led pairs of lidars to a state
         that contradicts their views as a whole, the coarse state, its covariance, and these pairs. An estimate whose
-        `covariance` (6 (n - 1), 6 (n - 1)) includes the coarse state does not contradict it."""
+        `covariance` (6 (n - 1), 6 (n - 1)) includes the coarse state contradicts it only if its views agree worse."""
         state, guessed = estimate.state, coarse.base_from_lidar
         apart_by = pose_change(state, coarse)
-        if apart_by @ np.linalg.solve(covariance, apart_by) < SAME_WITHIN**2 * len(apart_by):
-            return state, None, []
+        included = apart_by @ np.linalg.solve(covariance, apart_by) < SAME_WITHIN**2 * len(apart_by)
         views = {pair: Views(view[pair[0]], view[pair[1]]) for pair in ties.pairs}
         distances = {pair: SurfaceDistances(view[pair[0]].surface, view[pair[1]].surface) for pair in ties.pairs}
 
@@ -214,7 +213,8 @@ class RoomAlignment:
 
         def misled(pair: Pair) -> bool:
             poses, now, before = state.base_from_lidar, apart(state.base_from_lidar, pair), apart(guessed, pair)
-            if now > FURTHER_APART * before and estimate.blocks[0].used_between(pair) < findings.MIN_PATCHES:
+            few = estimate.blocks[0].used_between(pair) < findings.MIN_PATCHES
+            if not included and few and now > FURTHER_APART * before:
                 return True
             return now > before and agreement(poses, pair) < agreement(guessed, pair) - MUCH_WORSE
 
