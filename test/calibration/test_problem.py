@@ -9,6 +9,7 @@ from scipy import sparse
 
 from stretch_sim_cal.calibration import solver as solving
 from stretch_sim_cal.calibration.problem import (
+    RANGES,
     UNKNOWN,
     NormalEquations,
     Priors,
@@ -480,3 +481,60 @@ def test_errors_eliminated_under_widened_priors_are_those_of_wider_priors_writte
         precision[unit][OF_SCANS] = STILL
     varied, expected, _ = written_out(seen, np.diag(precision), solver.unknowns.difference(state, NOTHING))
     np.testing.assert_allclose(change[varied], expected, rtol=1e-5, atol=1e-9)
+
+
+def of_surfaces(solver, deviation):
+    """What 0.1 mm noise shows of errors of the channels at each of `RANGES`, drawn with mean 0 and this deviation (m);
+    random rows of all unknowns."""
+    random, unknowns = np.random.default_rng(7), solver.unknowns
+    errors = random.normal(scale=deviation, size=(2 * MODEL.num_channels, len(RANGES)))
+    true = np.zeros(unknowns.size)
+    true[unknowns.others] = (errors - errors.mean(axis=1, keepdims=True)).ravel()
+    jacobian = random.normal(size=(400, unknowns.size))
+    residuals = jacobian @ true + random.normal(scale=1e-4, size=len(jacobian))
+    return NormalEquations(jacobian.T @ jacobian / 1e-8, jacobian.T @ residuals / 1e-8)
+
+
+@pytest.fixture
+def by_surface():
+    loose = np.diag([0.03**2] * 3 + [0.05**2] * 3)
+    return Solver(Unknowns((MODEL, MODEL), by_surface=True), Priors(NOTHING, [loose, loose]))
+
+
+def test_a_return_has_the_errors_of_the_two_ranges_beside_its_own():
+    unknowns = Unknowns((MODEL, MODEL), by_surface=True)
+    ranges = np.array([0.1, RANGES[1], np.sqrt(RANGES[2] * RANGES[3]), 100.0])
+    shares, columns = unknowns.surface_columns(np.array([0, 1, 1, 0]), np.array([0, 2, 3, 1]), ranges)
+    np.testing.assert_allclose(shares, [[1.0, 0.0], [1.0, 0.0], [0.5, 0.5], [0.0, 1.0]], atol=1e-12)
+    count, channel = len(RANGES), np.array([0, MODEL.num_channels + 2, MODEL.num_channels + 3, 1])
+    first = unknowns.others.start + channel * count + [0, 1, 2, count - 2]
+    np.testing.assert_array_equal(columns, np.column_stack([first, first + 1]))
+
+
+@pytest.mark.parametrize("deviation", [0.0005, 0.004])
+def test_how_channels_differ_from_surface_to_surface_is_learned(by_surface, deviation):
+    seen = of_surfaces(by_surface, deviation)
+    for _ in solving.BY_SURFACE:
+        solution = by_surface.solve(seen, NOTHING)
+    assert by_surface.by_surface == deviation
+    poses = by_surface.unknowns.pose_columns
+    chi_square = solution.change[poses] @ np.linalg.solve(
+        solution.covariance[np.ix_(poses, poses)], solution.change[poses]
+    )
+    assert 2.0 < chi_square < 30.0  # of twelve
+    assert not solution.change[by_surface.unknowns.others].any()
+
+
+def test_errors_by_surface_are_eliminated_as_unknowns_with_a_prior(by_surface):
+    seen, by_surface.by_surface = of_surfaces(by_surface, 0.002), 0.001
+    left = by_surface.without_surfaces(seen)
+    errors = np.arange(by_surface.unknowns.size)[by_surface.unknowns.others]
+    others, count = np.arange(errors[0]), len(RANGES)
+    prior = np.kron(np.eye(len(errors) // count), np.eye(count) + solving.BY_SURFACE_ALONE) / 0.001**2
+    own, coupling = seen.information[np.ix_(errors, errors)] + prior, seen.information[np.ix_(others, errors)]
+    expected = seen.information[np.ix_(others, others)] - coupling @ np.linalg.solve(own, coupling.T)
+    np.testing.assert_allclose(left.information[np.ix_(others, others)], expected, rtol=1e-9, atol=1e-3)
+    gradient = seen.gradient[others] - coupling @ np.linalg.solve(own, seen.gradient[errors])
+    np.testing.assert_allclose(left.gradient[others], gradient, rtol=1e-9, atol=1e-3)
+    # Once they are eliminated, nothing is left to eliminate.
+    np.testing.assert_array_equal(by_surface.without_surfaces(left).information, left.information)
