@@ -2,6 +2,7 @@
 are and where they come from: docs/real_data.md."""
 
 import importlib.util
+import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import packets
 import pyarrow
-from pcd_files import KNOWN, cloud, read_pcd
+from pcd_files import cloud, read_pcd
 from pyarrow import feather
 from scipy.spatial.transform import Rotation
 
@@ -303,30 +304,50 @@ def _feather(file: Path) -> dict[str, np.ndarray]:
         raise InputError(f"{file}: cannot be read as .feather: {problem}") from problem
 
 
-HALL = "hall_one_lidar.npz"
+PJLAB = "SensorsCalibration"
+# Where its Pandar64 stands still; in the hall and beside its boards at one place, and on a parked car.
+PANDAR64 = {
+    "hall": "lidar2camera/joint_calib/tool/LidarCircleDetect/data", "boards": "factory_calib/data/pcds",
+    "parked": "lidar2imu/auto_calib/data/top_center_lidar",
+}  # fmt: skip
+STREETS = ("0001", "0002", "0003")
+# First guesses of the lidars at the sides of a car (xyz in m, roll, pitch and yaw in deg), by the repository's README.
+BESIDE = {"left": ((-0.068, 0.626, -0.351), (0, 0, 90)), "right": ((0.0, -0.463, -0.466), (0, 0, -90))}
 
 
-def read_hall(folder: Path) -> Iterator[Recorded]:
-    """PJLab-ADG/SensorsCalibration, converted to .npz with keys frame/field: a Pandar64 in a hall."""
-    frames = _npz(folder / HALL)
-    yield Recorded("hall", {"lidar": [frames[key] for key in sorted(frames)]}, (None,), still=True)
+def read_pandar64(folder: Path) -> Iterator[Recorded]:
+    """PJLab-ADG/SensorsCalibration: a Pandar64 at rest, and, with two PandarQT, on a car in three streets, of which
+    every two are halves."""
+    for name, where in PANDAR64.items():
+        yield Recorded(name, {"pandar64": _pcds(folder / PJLAB / where, "*.pcd")}, (None,), still=True)
+    streets = folder / PJLAB / "lidar2lidar" / "auto_calib" / "data"
+    for side, (xyz, rpy) in BESIDE.items():
+        guess = from_xyz_rpy(xyz, np.radians(rpy))
+        for pair in itertools.combinations(STREETS, 2):
+            clouds = {each: [_pcds(streets / street, f"{each}*.pcd")[0] for street in pair] for each in ("top", side)}
+            yield Recorded(f"street/{side} {pair[0]} {pair[1]}", clouds, (None, None), guess=guess)
 
 
-def _npz(path: Path) -> dict[str, np.ndarray]:
-    """Return the clouds of an .npz file by what is before /xyz in its keys, with columns if it has times and rings."""
-    try:
-        with np.load(path, allow_pickle=False) as data:
-            keys = {key: data[key] for key in data.files}
-    except (OSError, ValueError, EOFError) as problem:
-        raise InputError(f"{path}: cannot be read as .npz: {problem}") from problem
-    found = {}
-    for where in (key.removesuffix("/xyz") for key in keys if key.endswith("/xyz")):
-        known = {name: keys.get(f"{where}/{name}") for name in KNOWN}
-        fields = {name: values for name, values in known.items() if values is not None}
-        found[where] = cloud(keys[f"{where}/xyz"], **fields)
-    if not found:
-        raise InputError(f"{path}: has no key that ends on /xyz")
-    return found
+def _pcds(folder: Path, names: str) -> list[np.ndarray]:
+    """Return the clouds of the .pcd files in a folder, in the order of their names."""
+    paths = sorted(folder.glob(names))
+    if not paths:
+        raise InputError(f"{folder}: holds no {names}; clone PJLab-ADG/{PJLAB} into the folder of recordings")
+    return [read_pcd(path) for path in paths]
+
+
+LEAST_RINGS = 32  # of which every second one is compared with the others
+
+
+def rings(points: np.ndarray) -> np.ndarray | None:
+    """Return the number (N,) of each point's ring in the order of elevations; None if it has too few of them."""
+    if "ring" not in points.dtype.names:
+        return None
+    names, ring = np.unique(points["ring"], return_inverse=True)
+    if len(names) < LEAST_RINGS:
+        return None
+    elevation = elevations(coordinates(points))
+    return np.argsort(np.argsort([np.median(elevation[ring == each]) for each in range(len(names))]))[ring]
 
 
 def columns(points: np.ndarray) -> np.ndarray | None:
@@ -347,5 +368,5 @@ def columns(points: np.ndarray) -> np.ndarray | None:
 
 SETS: dict[str, Callable[[Path], Iterator[Recorded]]] = {
     "nebula": read_nebula, "two_vlp16": read_two_vlp16, "ouster": read_ouster, "lily": read_lily, "av2": read_av2,
-    "hall": read_hall, "vlp16_go": read_vlp16_go, "acfr": read_acfr, "vlp16_scans": read_vlp16_scans,
+    "pandar64": read_pandar64, "vlp16_go": read_vlp16_go, "acfr": read_acfr, "vlp16_scans": read_vlp16_scans,
 }  # fmt: skip

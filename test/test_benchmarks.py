@@ -2,6 +2,7 @@
 unreadable ones, and tables of lidars' effects, which are continued where they were cut."""
 
 import contextlib
+import itertools
 import json
 import sqlite3
 import struct
@@ -17,7 +18,7 @@ from scipy.spatial.transform import Rotation
 
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import apply, from_xyz_rpy, inverse
-from stretch_sim_cal.simulation.embedded import EmbeddedSimulator, xyz
+from stretch_sim_cal.simulation.embedded import EmbeddedSimulator
 from stretch_sim_cal.simulation.setup import SimulationSetup
 
 FIELDS = [
@@ -281,17 +282,17 @@ def test_a_log_of_argoverse_gives_both_lidars_in_their_own_frames(benchmark, tmp
 
 def test_scans_of_one_lidar_are_aligned_to_a_turn_that_is_known(benchmark, tmp_path, monkeypatch, capsys):
     simulator = EmbeddedSimulator(SimulationSetup(world="furnished_room", sensor="jt128_sparse", seed=3))
-    keys = {}
+    recordings = benchmark("recordings")
+    folder = tmp_path / recordings.PJLAB / recordings.PANDAR64["hall"]
+    folder.mkdir(parents=True)
     for tick in range(2):
         scan = simulator.scan("left", tick)
         scan = scan[(scan["x"] != 0) & (scan["ring"] % 2 == 0)]
-        keys[f"{tick}/xyz"] = xyz(scan)
-        keys |= {f"{tick}/{name}": scan[name] for name in ("intensity", "ring", "timestamp")}
-    recordings = benchmark("recordings")
-    np.savez(tmp_path / recordings.HALL, **keys)
-    out = tmp_path / "out.json"
-    monkeypatch.setattr(sys, "argv", ["real_data.py", "--data", str(tmp_path), "--sets", "hall", "--json", str(out)])
-    assert benchmark("real_data").main() == 0
+        (folder / f"{tick}.pcd").write_bytes(pcd(scan, "binary"))
+    out, real_data = tmp_path / "out.json", benchmark("real_data")
+    monkeypatch.setitem(real_data.SETS, "pandar64", lambda data: itertools.islice(recordings.read_pandar64(data), 1))
+    monkeypatch.setattr(sys, "argv", ["", "--data", str(tmp_path), "--sets", "pandar64", "--json", str(out)])
+    assert real_data.main() == 0
     found = json.loads(out.read_text())
     # One pair of scans, and columns of either one; near and far guesses; ours, one GICP and the published method.
     assert len(found) == 3 * 2 * 3
@@ -380,3 +381,13 @@ def test_edited_recordings_are_judged_and_options_that_nothing_reads_refused(
     monkeypatch.setattr(sys, "argv", ["faults.py", "--cases", "1", "--jobs", "1", "--edits", "mirrored"])
     assert faults.main() == 0
     assert "| all | 0 | 0 | 0 | 1 | 0 |" in capsys.readouterr().out
+
+
+def test_rings_are_numbered_from_the_lowest_one_up(benchmark):
+    rings = benchmark("recordings").rings
+    up = np.radians(np.linspace(-20.0, 20.0, 32))
+    names = np.random.default_rng(2).permutation(64)[:32]
+    cloud = np.zeros(64, FIELDS)
+    cloud["x"], cloud["z"], cloud["ring"] = np.tile(np.cos(up), 2), np.tile(np.sin(up), 2), np.tile(names, 2)
+    np.testing.assert_array_equal(rings(cloud), np.tile(np.arange(32), 2))
+    assert rings(cloud[:31]) is None  # a ring less
