@@ -48,8 +48,8 @@ from stretch_sim_cal.geometry.transforms import SIDES, check_rigid
 from stretch_sim_cal.sensor.sensor import for_each
 
 # The agreement of the views (-1 to 1) may be lower than under the coarse transform by this; in rooms it is by 0.003 at
-# most.
-MUCH_WORSE = 0.02
+# most; by the second one if the estimate is so unsure that it includes that transform (domes: up to 0.04).
+MUCH_WORSE, FAR_WORSE = 0.02, 0.1
 # The surfaces may be further apart than under the coarse transform by this factor if few are flat; on real recordings
 # they are by 1.014 at most.
 FURTHER_APART = 1.1
@@ -197,8 +197,8 @@ class RoomAlignment:
         opinions: Mapping[Pair, SecondOpinion], ties: Ties,
     ) -> tuple[State, np.ndarray | None, list[Pair]]:  # fmt: skip
         """Return the estimated state, None, and no pairs; or, if too few small surfaces led pairs of lidars to a state
-        that contradicts their views as a whole, the coarse state, its covariance, and these pairs. An estimate whose
-        `covariance` (6 (n - 1), 6 (n - 1)) includes the coarse state contradicts it only if its views agree worse."""
+        that contradicts their views as a whole, the coarse state, its covariance, and these pairs. If the estimate's
+        `covariance` (6 (n - 1), 6 (n - 1)) includes the coarse state, its views have to agree far worse."""
         state, guessed = estimate.state, coarse.base_from_lidar
         apart_by = pose_change(state, coarse)
         included = apart_by @ np.linalg.solve(covariance, apart_by) < SAME_WITHIN**2 * len(apart_by)
@@ -216,7 +216,8 @@ class RoomAlignment:
             few = estimate.blocks[0].used_between(pair) < findings.MIN_PATCHES
             if not included and few and now > FURTHER_APART * before:
                 return True
-            return now > before and agreement(poses, pair) < agreement(guessed, pair) - MUCH_WORSE
+            worse_by = FAR_WORSE if included else MUCH_WORSE
+            return now > before and agreement(poses, pair) < agreement(guessed, pair) - worse_by
 
         worse = [pair for pair in ties.pairs if misled(pair)]
         if not worse:
