@@ -1,7 +1,7 @@
 """Faults that nobody announced: clean recordings of two lidars are edited, and what is accepted must be right.
 
     python benchmarks/faults.py [--cases 500] [--first-seed 9001] [--kinds stretch dome stage] [--edits WORDS]
-    python benchmarks/faults.py --data DIR [--sets hall nebula]
+    python benchmarks/faults.py --data DIR [--sets nebula pandar64]
 
 A case is a simulated recording with one edit or two, drawn by its seed: of the Stretch with two kinds of lidars, and of
 two 16-channel lidars in generated rooms, units drawn from the sensor files; or scans of one real lidar at rest, against

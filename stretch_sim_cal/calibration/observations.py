@@ -15,14 +15,8 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile
-from stretch_sim_cal.calibration.problem import (
-    NormalEquations,
-    State,
-    Unknowns,
-    columns_of,
-    kept_shares,
-    noise_shares,
-)
+from stretch_sim_cal.calibration.problem import NormalEquations, State, Unknowns, columns_of
+from stretch_sim_cal.calibration.reduction import kept_shares, noise_shares
 from stretch_sim_cal.calibration.room import SeenPatches
 from stretch_sim_cal.calibration.solver import Solution
 from stretch_sim_cal.errors import InputError

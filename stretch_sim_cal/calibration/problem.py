@@ -27,8 +27,6 @@ FIXED = np.zeros((6, 6))
 UNKNOWN = 1.0
 # Ranges (m) between which a channel's errors change linearly with their logarithm.
 RANGES = np.array([0.7, 1.4, 2.8, 5.6, 11.2, 22.4])
-# The smallest share of a direction's information that is kept: nearly none, so that the pose's prior constrains it.
-LEAST_KEPT = 1e-12
 
 
 @dataclass(frozen=True)
@@ -307,29 +305,3 @@ def products_of_relative_poses(
             total[one, :, other] -= products
             total[other, :, one] -= products
     return total.reshape(6 * num_lidars, 6 * num_lidars)[6:, 6:]
-
-
-def square_root(information: np.ndarray) -> np.ndarray:
-    """Return a regular R (p, p) with R R' = `information` (p, p), which may be singular."""
-    values, axes = np.linalg.eigh(information)
-    return axes * np.sqrt(np.maximum(values, LEAST_KEPT * max(values[-1], 1.0)))
-
-
-def noise_shares(information: np.ndarray, noise_information: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return directions, the columns of A (p, p), and the `shares` (p,) of noise in the information about the poses
-    along them: A A' is the `information` (p, p), all other unknowns eliminated, and A diag(shares) A' the
-    `noise_information` (p, p) that it contains."""
-    root = square_root(information)
-    whitened = np.linalg.solve(root, np.linalg.solve(root, noise_information).T)
-    shares, directions = np.linalg.eigh((whitened + whitened.T) / 2)
-    return root @ directions, shares
-
-
-def kept_shares(shares: np.ndarray) -> np.ndarray:
-    """Return the shares (p,) of the information that remain, given those of noise.
-
-    Noise in the normals does not depend on the other unknowns' derivatives: it adds to the information M about the
-    poses that is left when these are eliminated, while the gradient changes by M - N only if the poses do, and keeps
-    the covariance M: so that of the poses is (M - N)^-1 M (M - N)^-1 (W. Fuller, "Measurement Error Models", 1987).
-    """
-    return np.maximum(1.0 - shares, 0.0) ** 2 + LEAST_KEPT

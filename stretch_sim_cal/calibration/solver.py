@@ -16,21 +16,18 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy import sparse
-from scipy.linalg import cho_solve, cholesky, lapack, solve_triangular
+from scipy.linalg import cho_solve, lapack, solve_triangular
 
 from stretch_sim_cal.calibration.problem import (
     FIXED,
-    RANGES,
     UNKNOWN,
     NormalEquations,
     Priors,
     State,
     Unknowns,
     columns_of,
-    kept_shares,
-    noise_shares,
-    square_root,
 )
+from stretch_sim_cal.calibration.reduction import NoisyPoses, SurfaceErrors, cholesky_root
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.planes import Plane
 from stretch_sim_cal.geometry.transforms import SIDES
@@ -82,14 +79,9 @@ SCALAR_KINDS = ("scalars", "harmonics", "shares", *SHARES_OF_SCANS)
 ODDS_OF_DRIVERS, SAME_DRIVER = np.array([1.0, 0.02]), 1e-3
 # Channels of two lidars that differ by more standard deviations of the sensor file are of no unit that it describes.
 BEYOND_FILE = 2.0
-# Where noise of the normals has a larger share of the information, the poses are held where they are by so many times
-# its information.
-BY_NOISE, HELD = 0.6, 2.5
 # Standard deviations (m) of the errors by which a channel differs from surface to surface. Of real lidars (Pandar64,
 # VLP-16, OS1-64) on walls at different ranges it is 1 to 5 mm.
 BY_SURFACE = np.array([0.0001, 0.0005, 0.001, 0.002, 0.004, 0.008])
-# Prior precision of a channel's mean error over all ranges beside that of each, in which alone it has none.
-BY_SURFACE_ALONE = 10.0
 # An error of more standard deviations of its prior is not one of the units that the sensor file describes.
 BEYOND_PRIOR = 4.0
 
@@ -253,7 +245,7 @@ class Solver:
             elsewhere, _, _ = self._with_pose_priors(np.zeros_like(information) + beside, gradient, state)
             columns = rows[self.unknowns.free_poses].indices
             turns = _scalars(kinds, LIKE_TURNS)
-            noisy = _NoisyPoses(columns, noise_information, rows.T @ elsewhere @ rows, turns)
+            noisy = NoisyPoses(columns, noise_information, rows.T @ elsewhere @ rows, turns)
         information, gradient = rows.T @ information @ rows, basis.T @ gradient
         for step in range(VARIANCE_STEPS):
             current, wide = self._coordinates(basis, kinds, state), widths
@@ -263,7 +255,7 @@ class Solver:
                 # From `widths`, not from the last step's `wide`: one after the other, all scales would become unknown.
                 wide = self._learn_scalars(kinds, widths, information, gradient + information @ current, far)
             prior = self._precision(kinds, wide)
-            root = _root(information + prior)
+            root = cholesky_root(information + prior)
             if noisy is not None:
                 root = noisy.held(information + prior, root, prior)
             solution = cho_solve((root, True), gradient - prior @ current)
@@ -285,7 +277,7 @@ class Solver:
         prior."""
         if not self.unknowns.by_surface:
             return equations
-        return _SurfaceErrors(equations, columns_of(self.unknowns.others)).eliminated(self.by_surface)[0]
+        return SurfaceErrors(equations, columns_of(self.unknowns.others)).eliminated(self.by_surface)[0]
 
     def _learn_surfaces(self, equations: NormalEquations, basis: np.ndarray, kinds: dict, state: State) -> None:
         """Update the deviation of the errors by which channels differ from surface to surface, by the data: to the most
@@ -293,11 +285,11 @@ class Solver:
         rows, current = sparse.csr_array(basis), basis @ self._coordinates(basis, kinds, state)
         prior = self._precision(kinds, np.ones(basis.shape[1]))
         without = replace(equations, gradient=equations.gradient + equations.information @ current)  # of lidars' errors
-        errors = _SurfaceErrors(without, columns_of(self.unknowns.others))
+        errors = SurfaceErrors(without, columns_of(self.unknowns.others))
 
         def evidence(deviation: float) -> float:
             left, log_evidence = errors.eliminated(deviation)
-            root = _root(rows.T @ left.information @ rows + prior)
+            root = cholesky_root(rows.T @ left.information @ rows + prior)
             half = solve_triangular(root, basis.T @ left.gradient, lower=True, check_finite=False)
             return log_evidence + 0.5 * half @ half - np.sum(np.log(np.diag(root)))
 
@@ -327,7 +319,7 @@ class Solver:
         gradient = basis.T @ gradient - prior @ current
         information = rows.T @ information @ rows + prior
         units = np.diag(prior) > 0
-        factor = _root(information[np.ix_(units, units)]), True
+        factor = cholesky_root(information[np.ix_(units, units)]), True
         coupling = information[np.ix_(~units, units)]
         solved = cho_solve(factor, np.column_stack([coupling.T, gradient[units]]))
         return Marginalised(
@@ -460,7 +452,7 @@ class Solver:
                 size = np.sqrt(np.diag(gram))
                 gram = gram / size[:, None] / size + 1e-9 * np.eye(len(gram))
                 coordinates[columns] = scale[columns] * (
-                    root.T @ (cho_solve((_root(gram), True), values[part][rows] / size) / size)
+                    root.T @ (cho_solve((cholesky_root(gram), True), values[part][rows] / size) / size)
                 )
         return coordinates
 
@@ -498,7 +490,7 @@ class Solver:
         columns = np.concatenate(list(map(columns_of, chosen.values())))
         prior = self._precision(kinds, widths)
         others = np.setdiff1d(np.arange(len(widths)), columns)
-        factor = _root((information + prior)[np.ix_(others, others)]), True
+        factor = cholesky_root((information + prior)[np.ix_(others, others)]), True
         coupling = information[np.ix_(columns, others)]
         solved = cho_solve(factor, np.column_stack([coupling.T, gradient[others]]))
         information = information[np.ix_(columns, columns)] - coupling @ solved[:, :-1]
@@ -508,8 +500,8 @@ class Solver:
 
         def evidence(chosen_widths: np.ndarray) -> tuple[float, np.ndarray]:
             prior = self._precision(slices, chosen_widths)
-            volume = np.sum(np.log(np.diag(_root(prior.copy()))))
-            root = _root(information + prior)
+            volume = np.sum(np.log(np.diag(cholesky_root(prior.copy()))))
+            root = cholesky_root(information + prior)
             solved = solve_triangular(root, gradient, lower=True, check_finite=False)
             likely = solve_triangular(root, solved, trans=1, lower=True, check_finite=False)
             return float(0.5 * solved @ solved - np.sum(np.log(np.diag(root))) + volume), likely
@@ -592,83 +584,6 @@ class Solver:
         return result
 
 
-class _SurfaceErrors:
-    """The errors in some `columns` (m,) of equations, by which channels differ from surface to surface."""
-
-    def __init__(self, equations: NormalEquations, columns: np.ndarray):
-        information = equations.information
-        self.equations, self.others = equations, np.setdiff1d(np.arange(len(information)), columns)
-        channel = np.arange(len(columns)) // len(RANGES)
-        seen = np.diag(information)[columns] > 0
-        columns, channel = columns[seen], channel[seen]
-        # What a channel's errors have in common is one that it has on all surfaces.
-        self.prior = np.eye(len(columns)) + BY_SURFACE_ALONE * (channel[:, None] == channel)
-        self.own, coupling = information[np.ix_(columns, columns)], information[np.ix_(columns, self.others)]
-        self.about_all = np.column_stack([coupling, equations.gradient[columns]])
-
-    def eliminated(self, deviation: float) -> tuple[NormalEquations, float]:
-        """Return the equations with the errors eliminated (Schur complement) under a prior of this standard deviation
-        (m), and the log evidence for it as far as it is of these errors alone."""
-        root = _root(self.own + self.prior / deviation**2)
-        half = solve_triangular(root, self.about_all, lower=True, check_finite=False)
-        products, before, kept = half.T @ half, self.equations, self.others
-        left = NormalEquations.empty(len(before.gradient))
-        left.noise, left.gradient[kept] = before.noise, before.gradient[kept] - products[:-1, -1]
-        left.information[np.ix_(kept, kept)] = before.information[np.ix_(kept, kept)] - products[:-1, :-1]
-        return left, float(0.5 * products[-1, -1] - np.sum(np.log(np.diag(root) * deviation)))
-
-
-@dataclass(frozen=True)
-class _NoisyPoses:
-    """The `columns` (p,) of poses of whose information (k, k) `noise` (p, p) is by noise alone, all but what comes from
-    `elsewhere` (k, k) and the priors; `turns` (t,) are columns of errors whose derivatives are nearly those of turns,
-    and as noisy."""
-
-    columns: np.ndarray
-    noise: np.ndarray
-    elsewhere: np.ndarray
-    turns: np.ndarray
-
-    def held(self, information: np.ndarray, root: np.ndarray, prior: np.ndarray) -> np.ndarray:
-        """Return the Cholesky factor (k, k) of an information, which is overwritten, with its `root` and `prior` (k,
-        k), with what holds poses that noise seems to determine."""
-        axes, shares = self._shares(information, root, prior)
-        axes, shares = axes[:, shares > BY_NOISE], shares[shares > BY_NOISE]
-        if not len(shares):
-            return root
-        information[np.ix_(self.columns, self.columns)] += HELD * (axes * shares) @ axes.T
-        return _root(information)
-
-    def less_noise(self, information: np.ndarray, prior: np.ndarray) -> np.ndarray:
-        """Return the Cholesky factor (k, k) of an information, which is overwritten, with its `prior` (k, k), without
-        that of noise."""
-        axes, shares = self._shares(information, _root(information.copy()), prior)
-        information[np.ix_(self.columns, self.columns)] -= (axes * (1.0 - kept_shares(shares))) @ axes.T
-        return _root(information)
-
-    def _shares(
-        self, information: np.ndarray, root: np.ndarray, prior: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
-        """Return the directions A (p, p) and the shares (p,) of noise, as of `noise_shares`, by an information (k, k)
-        with its Cholesky factor and its `prior` (k, k). To eliminate the errors that are like turns takes away noise
-        and information alike."""
-        kept, elsewhere = np.delete(np.arange(len(prior)), self.turns), self.elsewhere + prior
-        part, columns = np.ix_(kept, kept), np.searchsorted(kept, self.columns)
-        fixed = _of_poses(_root(information[part]), columns) - _of_poses(_root(elsewhere[part]), columns)
-        eliminated = _of_poses(root, self.columns) - _of_poses(_root(elsewhere), self.columns)
-        whole = square_root(fixed)
-        left, axes = np.linalg.eigh(np.linalg.solve(whole, np.linalg.solve(whole, eliminated).T))
-        remaining = whole @ (axes * np.sqrt(np.clip(left, 0.0, 1.0))) @ axes.T @ np.linalg.inv(whole)
-        return noise_shares(eliminated, remaining @ self.noise @ remaining.T)
-
-
-def _of_poses(root: np.ndarray, columns: np.ndarray) -> np.ndarray:
-    """Return the information (p, p) about the poses in `columns` (p,) with the other unknowns eliminated, by the
-    Cholesky factor (k, k) of that about all."""
-    half = solve_triangular(root, np.eye(len(root))[:, columns], lower=True, check_finite=False)
-    return np.linalg.inv(half.T @ half)
-
-
 def _nearly_alike(count: int) -> list[np.ndarray]:
     """Return the covariances (L, L) of so many lidars that differ from each other by each of `SHARES`."""
     return [share**2 * np.eye(count) + 1.0 - share**2 for share in SHARES]
@@ -678,11 +593,6 @@ def _scalars(kinds: dict, chosen: tuple[str, ...] = SCALAR_KINDS) -> np.ndarray:
     """Return the columns (s,) of the basis that are scalars, by default all, of the lidars' errors."""
     columns = [columns_of(part) for (_, kind), part in kinds.items() if kind in chosen]
     return np.concatenate([np.zeros(0, int), *columns])
-
-
-def _root(matrix: np.ndarray) -> np.ndarray:
-    """Return the lower Cholesky factor (k, k) of a symmetric matrix, which is overwritten."""
-    return cholesky(matrix.T, lower=True, overwrite_a=True, check_finite=False)
 
 
 def _inverse(root: np.ndarray) -> np.ndarray:

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from scipy import sparse
 
+from stretch_sim_cal.calibration import reduction as reducing
 from stretch_sim_cal.calibration import solver as solving
 from stretch_sim_cal.calibration.problem import (
     RANGES,
@@ -530,7 +531,7 @@ def test_errors_by_surface_are_eliminated_as_unknowns_with_a_prior(by_surface):
     left = by_surface.without_surfaces(seen)
     errors = np.arange(by_surface.unknowns.size)[by_surface.unknowns.others]
     others, count = np.arange(errors[0]), len(RANGES)
-    prior = np.kron(np.eye(len(errors) // count), np.eye(count) + solving.BY_SURFACE_ALONE) / 0.001**2
+    prior = np.kron(np.eye(len(errors) // count), np.eye(count) + reducing.BY_SURFACE_ALONE) / 0.001**2
     own, coupling = seen.information[np.ix_(errors, errors)] + prior, seen.information[np.ix_(others, errors)]
     expected = seen.information[np.ix_(others, others)] - coupling @ np.linalg.solve(own, coupling.T)
     np.testing.assert_allclose(left.information[np.ix_(others, others)], expected, rtol=1e-9, atol=1e-3)

@@ -431,7 +431,7 @@ def checked(evidence: Evidence, intake: FrameIntake, settings: AlignmentSettings
             "patches": sum(len(block.flat[0].centres) / block.grids for block in blocks),
             "patches_used": sum(block.num_used for block in blocks), "places": len(blocks),
             **{f"range_noise_{name}": float(sigma) for name, sigma in zip(names, first.noise.sigma, strict=True)},
-            "roughness": float(first.noise.roughness), "of_channels": float(first.noise.of_channels),
+            "roughness": float(first.noise.roughness), "channels_by_surface": float(first.noise.of_channels),
             "gap_scale": scale,
             "agree": min((float(view.agree) for views in agreement for view in views.values()), default=0.0),
             "contradict": max((float(view.contradict) for views in agreement for view in views.values()), default=0.0),

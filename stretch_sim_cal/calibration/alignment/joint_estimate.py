@@ -13,8 +13,9 @@ from scipy.linalg import eigh
 from stretch_sim_cal.calibration.coarse import large_planes
 from stretch_sim_cal.calibration.patches import MIN_INCIDENCE_COSINE, Noise
 from stretch_sim_cal.calibration.problem import NormalEquations, State, Unknowns
+from stretch_sim_cal.calibration.reduction import BY_NOISE
 from stretch_sim_cal.calibration.room import SOMEBODY, RoomBlock, remeasured_block, room_block
-from stretch_sim_cal.calibration.solver import BY_NOISE, Solution, Solver
+from stretch_sim_cal.calibration.solver import Solution, Solver
 from stretch_sim_cal.calibration.surfaces import Lidar
 from stretch_sim_cal.geometry.transforms import apply, from_xyz_rpy, inverse, log
 

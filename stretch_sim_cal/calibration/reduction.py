@@ -1,0 +1,127 @@
+"""What is taken out of normal equations: the errors by which channels differ from surface to surface, and the
+information about the lidars' poses that is by noise of the normals alone."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.linalg import cholesky, solve_triangular
+
+from stretch_sim_cal.calibration.problem import RANGES, NormalEquations
+
+# The smallest share of a direction's information that is kept: nearly none, so that the pose's prior constrains it.
+LEAST_KEPT = 1e-12
+# Where noise of the normals has a larger share of the information, the poses are held where they are by so many times
+# its information.
+BY_NOISE, HELD = 0.6, 2.5
+# Prior precision of a channel's mean error over all ranges beside that of each, in which alone it has none.
+BY_SURFACE_ALONE = 10.0
+
+
+class SurfaceErrors:
+    """The errors in some `columns` (m,) of equations, by which channels differ from surface to surface."""
+
+    def __init__(self, equations: NormalEquations, columns: np.ndarray):
+        information = equations.information
+        self.equations, self.others = equations, np.setdiff1d(np.arange(len(information)), columns)
+        channel = np.arange(len(columns)) // len(RANGES)
+        seen = np.diag(information)[columns] > 0
+        columns, channel = columns[seen], channel[seen]
+        # What a channel's errors have in common is one that it has on all surfaces.
+        self.prior = np.eye(len(columns)) + BY_SURFACE_ALONE * (channel[:, None] == channel)
+        self.own, coupling = information[np.ix_(columns, columns)], information[np.ix_(columns, self.others)]
+        self.about_all = np.column_stack([coupling, equations.gradient[columns]])
+
+    def eliminated(self, deviation: float) -> tuple[NormalEquations, float]:
+        """Return the equations with the errors eliminated (Schur complement) under a prior of this standard deviation
+        (m), and the log evidence for it as far as it is of these errors alone."""
+        root = cholesky_root(self.own + self.prior / deviation**2)
+        half = solve_triangular(root, self.about_all, lower=True, check_finite=False)
+        products, before, kept = half.T @ half, self.equations, self.others
+        left = NormalEquations.empty(len(before.gradient))
+        left.noise, left.gradient[kept] = before.noise, before.gradient[kept] - products[:-1, -1]
+        left.information[np.ix_(kept, kept)] = before.information[np.ix_(kept, kept)] - products[:-1, :-1]
+        return left, float(0.5 * products[-1, -1] - np.sum(np.log(np.diag(root) * deviation)))
+
+
+@dataclass(frozen=True)
+class NoisyPoses:
+    """The `columns` (p,) of poses of whose information (k, k) `noise` (p, p) is by noise alone, all but what comes from
+    `elsewhere` (k, k) and the priors; `turns` (t,) are columns of errors whose derivatives are nearly those of turns,
+    and as noisy."""
+
+    columns: np.ndarray
+    noise: np.ndarray
+    elsewhere: np.ndarray
+    turns: np.ndarray
+
+    def held(self, information: np.ndarray, root: np.ndarray, prior: np.ndarray) -> np.ndarray:
+        """Return the Cholesky factor (k, k) of an information, which is overwritten, with its `root` and `prior` (k,
+        k), with what holds poses that noise seems to determine."""
+        axes, shares = self._shares(information, root, prior)
+        axes, shares = axes[:, shares > BY_NOISE], shares[shares > BY_NOISE]
+        if not len(shares):
+            return root
+        information[np.ix_(self.columns, self.columns)] += HELD * (axes * shares) @ axes.T
+        return cholesky_root(information)
+
+    def less_noise(self, information: np.ndarray, prior: np.ndarray) -> np.ndarray:
+        """Return the Cholesky factor (k, k) of an information, which is overwritten, with its `prior` (k, k), without
+        that of noise."""
+        axes, shares = self._shares(information, cholesky_root(information.copy()), prior)
+        information[np.ix_(self.columns, self.columns)] -= (axes * (1.0 - kept_shares(shares))) @ axes.T
+        return cholesky_root(information)
+
+    def _shares(
+        self, information: np.ndarray, root: np.ndarray, prior: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
+        """Return the directions A (p, p) and the shares (p,) of noise, as of `noise_shares`, by an information (k, k)
+        with its Cholesky factor and its `prior` (k, k). To eliminate the errors that are like turns takes away noise
+        and information alike."""
+        kept, elsewhere = np.delete(np.arange(len(prior)), self.turns), self.elsewhere + prior
+        part, columns = np.ix_(kept, kept), np.searchsorted(kept, self.columns)
+        fixed = _of_poses(cholesky_root(information[part]), columns) - _of_poses(
+            cholesky_root(elsewhere[part]), columns
+        )
+        eliminated = _of_poses(root, self.columns) - _of_poses(cholesky_root(elsewhere), self.columns)
+        whole = square_root(fixed)
+        left, axes = np.linalg.eigh(np.linalg.solve(whole, np.linalg.solve(whole, eliminated).T))
+        remaining = whole @ (axes * np.sqrt(np.clip(left, 0.0, 1.0))) @ axes.T @ np.linalg.inv(whole)
+        return noise_shares(eliminated, remaining @ self.noise @ remaining.T)
+
+
+def _of_poses(root: np.ndarray, columns: np.ndarray) -> np.ndarray:
+    """Return the information (p, p) about the poses in `columns` (p,) with the other unknowns eliminated, by the
+    Cholesky factor (k, k) of that about all."""
+    half = solve_triangular(root, np.eye(len(root))[:, columns], lower=True, check_finite=False)
+    return np.linalg.inv(half.T @ half)
+
+
+def square_root(information: np.ndarray) -> np.ndarray:
+    """Return a regular R (p, p) with R R' = `information` (p, p), which may be singular."""
+    values, axes = np.linalg.eigh(information)
+    return axes * np.sqrt(np.maximum(values, LEAST_KEPT * max(values[-1], 1.0)))
+
+
+def noise_shares(information: np.ndarray, noise_information: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return directions, the columns of A (p, p), and the `shares` (p,) of noise in the information about the poses
+    along them: A A' is the `information` (p, p), all other unknowns eliminated, and A diag(shares) A' the
+    `noise_information` (p, p) that it contains."""
+    root = square_root(information)
+    whitened = np.linalg.solve(root, np.linalg.solve(root, noise_information).T)
+    shares, directions = np.linalg.eigh((whitened + whitened.T) / 2)
+    return root @ directions, shares
+
+
+def kept_shares(shares: np.ndarray) -> np.ndarray:
+    """Return the shares (p,) of the information that remain, given those of noise.
+
+    Noise in the normals does not depend on the other unknowns' derivatives: it adds to the information M about the
+    poses that is left when these are eliminated, while the gradient changes by M - N only if the poses do, and keeps
+    the covariance M: so that of the poses is (M - N)^-1 M (M - N)^-1 (W. Fuller, "Measurement Error Models", 1987).
+    """
+    return np.maximum(1.0 - shares, 0.0) ** 2 + LEAST_KEPT
+
+
+def cholesky_root(matrix: np.ndarray) -> np.ndarray:
+    """Return the lower Cholesky factor (k, k) of a symmetric matrix, which is overwritten."""
+    return cholesky(matrix.T, lower=True, overwrite_a=True, check_finite=False)
