@@ -185,8 +185,8 @@ def stations_of(
                 "by the same clock"
             )
         raise InputError(
-            f"{where}: the robot stood at {len(spans)} places, at {stood} of them long enough for a scan of every "
-            "lidar; stop for 2 s or more at two places or more"
+            f"{where}: places where the robot stood: {len(spans)}, long enough for a scan of every lidar: {stood}; "
+            "stop for 2 s or more at two places or more"
         )
     return found
 
