@@ -276,7 +276,8 @@ def test_what_cannot_be_read_as_a_drive_is_named_in_one_line(driven, tmp_path, c
     recording, out = tmp_path / "standing", tmp_path / "calibration.yaml"
     record(recording, driven, stations=1)
     for options, message in (
-        (["--drive"], "places where the robot stood: 1, long enough"), (["--drive", "--odometry-topic", "/odom"], "has no topic /odom"),
+        (["--drive"], "places where the robot stood: 1, long enough"),
+        (["--drive", "--odometry-topic", "/odom"], "has no topic /odom"),
         (["--odometry-topic", "/odom"], "--odometry-topic applies to --drive only"),
         (["--continuous"], "--continuous applies to --drive only"),
         (["--drive", "--only", "floor"], "not with --drive"),
