@@ -220,8 +220,8 @@ def refined(patches: Patches, fits: Fits) -> Patches:
 @dataclass(frozen=True)
 class Noise:
     """`sigma` (n,): standard deviation of a single range of each lidar (m); `roughness` (m): the additional standard
-    deviation of the cells of a flat patch (uneven surfaces); `of_channels` (m): that which all ranges of a channel in
-    a patch have in common, beside its error on all surfaces."""
+    deviation of the cells of a flat patch (uneven surfaces); `of_channels` (m): that of the error which all ranges of
+    a channel in a patch have in common, beside the channel's error on all surfaces."""
 
     sigma: np.ndarray
     roughness: float
@@ -239,8 +239,8 @@ class Noise:
         return (sigma * members.cosines) ** 2 / surface.counts[members.cell] + self.roughness**2
 
     def variances(self, surface: Surface, members: Members) -> np.ndarray:
-        """Return the variances (K,) with which the mean of a channel's cells in a patch has the variance that it has
-        with what these have in common."""
+        """Return the variances (K,) of the members' heights, so much larger than `independent` ones that the mean over
+        a channel's cells in a patch, whose common error does not average out, has its true variance."""
         variances = self.independent(surface, members)
         if not self.of_channels:
             return variances
