@@ -330,7 +330,7 @@ def uneven_channels(random: Random, clouds: Clouds) -> Edited:
         if frame == 0:
             errors = random.normal(0.0, by, (256, len(knots)))
         ranges = ranges_of(cloud)
-        between = (np.clip(np.log(ranges), knots[0], knots[-1]) - knots[0]) / (knots[1] - knots[0])
+        between = np.interp(np.log(ranges), knots, np.arange(len(knots)))
         number = np.minimum(between.astype(int), len(knots) - 2)
         share, channel = between - number, cloud["ring"] % 256
         error = (1.0 - share) * errors[channel, number] + share * errors[channel, number + 1]

@@ -4,7 +4,7 @@ information about the lidars' poses that is by noise of the normals alone."""
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.linalg import cholesky, solve_triangular
+from scipy.linalg import cholesky, lapack, solve_triangular
 
 from stretch_sim_cal.calibration.problem import RANGES, NormalEquations
 
@@ -125,3 +125,13 @@ def kept_shares(shares: np.ndarray) -> np.ndarray:
 def cholesky_root(matrix: np.ndarray) -> np.ndarray:
     """Return the lower Cholesky factor (k, k) of a symmetric matrix, which is overwritten."""
     return cholesky(matrix.T, lower=True, overwrite_a=True, check_finite=False)
+
+
+def inverse_of_root(root: np.ndarray) -> np.ndarray:
+    """Return the inverse of a matrix (k, k) from its lower Cholesky factor."""
+    if not len(root):  # LAPACK prints a complaint
+        return root
+    lower, _ = lapack.dpotri(root, lower=1)
+    inverse = lower + lower.T
+    inverse[np.diag_indices(len(inverse))] /= 2.0
+    return inverse

@@ -27,7 +27,7 @@ from stretch_sim_cal.calibration.problem import (
     Unknowns,
     columns_of,
 )
-from stretch_sim_cal.calibration.reduction import NoisyPoses, SurfaceErrors, cholesky_root
+from stretch_sim_cal.calibration.reduction import NoisyPoses, SurfaceErrors, cholesky_root, inverse_of_root
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.planes import Plane
 from stretch_sim_cal.geometry.transforms import SIDES
@@ -270,7 +270,7 @@ class Solver:
                 break
         if noisy is not None:
             root = noisy.less_noise(information + prior, prior)
-        return Solution(basis @ solution, rows @ _inverse(root) @ rows.T, self.relative_deviations)
+        return Solution(basis @ solution, rows @ inverse_of_root(root) @ rows.T, self.relative_deviations)
 
     def without_surfaces(self, equations: NormalEquations) -> NormalEquations:
         """Return the equations with the errors by which channels differ from surface to surface eliminated, under their
@@ -593,13 +593,3 @@ def _scalars(kinds: dict, chosen: tuple[str, ...] = SCALAR_KINDS) -> np.ndarray:
     """Return the columns (s,) of the basis that are scalars, by default all, of the lidars' errors."""
     columns = [columns_of(part) for (_, kind), part in kinds.items() if kind in chosen]
     return np.concatenate([np.zeros(0, int), *columns])
-
-
-def _inverse(root: np.ndarray) -> np.ndarray:
-    """Return the inverse of a matrix (k, k) from its lower Cholesky factor."""
-    if not len(root):  # LAPACK prints a complaint
-        return root
-    lower, _ = lapack.dpotri(root, lower=1)
-    inverse = lower + lower.T
-    inverse[np.diag_indices(len(inverse))] /= 2.0
-    return inverse
