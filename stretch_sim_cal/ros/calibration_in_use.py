@@ -146,12 +146,26 @@ class Broadcaster:
         self._published: dict[tuple[str, str], np.ndarray] = {}
         self._ever_published: list[tuple[str, str, np.ndarray]] = []
         self._base_heard: float | None = None
+        self._alone = True
         self._calibration = CalibrationWatch(context, self.publish)
         self._frames = FrameListener(context, ignore=self._is_own)
         self._publisher = context.node.create_publisher(
             TFMessage, "/tf_static", QoSProfile(depth=1, durability=DurabilityPolicy.TRANSIENT_LOCAL)
         )
         context.every(0.5, self.publish)
+        context.every(LOOK_EVERY, self._look_for_another)
+
+    def _look_for_another(self) -> None:
+        """Warn once when another broadcaster comes to run beside this one."""
+        node = self._context.node
+        own = node.get_name(), node.get_namespace()
+        infos = node.get_publishers_info_by_topic("/tf_static")
+        alone = [(info.node_name, info.node_namespace) for info in infos].count(own) <= 1
+        if self._alone and not alone:
+            self._context.log.warning(
+                "another ros_broadcast_calibration runs, and TF has the frames of whichever spoke last; stop one of both"
+            )
+        self._alone = alone
 
     def publish(self) -> None:
         from stretch_sim_cal.ros.messages import transforms_message

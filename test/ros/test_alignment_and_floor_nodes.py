@@ -185,4 +185,7 @@ def test_publishes_base_footprint_only_where_nobody_else_does(ros, graph):
         publish_robot(ros.drivers, footprint=True)
         ros.until(lambda: frames.tree.parent("base_link") == "base_footprint")
         wait_for_line(process, "base_link -> base_footprint is now published by another node", "stderr")
+        with graph.running("ros_broadcast_calibration", ready="broadcasting") as second:
+            for each in (process, second):
+                wait_for_line(each, "another ros_broadcast_calibration runs", "stderr")
         assert stop(process, signal.SIGTERM) == 0
