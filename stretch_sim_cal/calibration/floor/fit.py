@@ -200,7 +200,8 @@ def find_step(
     if explained[best] < SUSPICION or excess - explained[best] > STEP_EXPLAINS * excess:
         return None, 0.0
     otherwise = np.linalg.qr(_orthogonal_to(plane, others * scale[:, None]))[0]
-    if np.sum((otherwise.T @ residuals) ** 2) > explained[best]:
+    # Beside another cause, too, the best line explains this much by chance.
+    if np.sum((otherwise.T @ residuals) ** 2) > explained[best] - SUSPICION:
         return None, 0.0
     size = float(sizes[best])
     if explained[best] < STEP_SIGNIFICANCE or abs(size) < (LEAST_KINK if kinked else LEAST_STEP):
