@@ -117,7 +117,8 @@ class Elements:
 
     def add_to(self, equations: NormalEquations, unknowns: Unknowns, lidars: Sequence[Lidar]) -> None:
         """Add the factors to the normal equations."""
-        of_rows = NormalEquations.empty(unknowns.size)
+        size = unknowns.num_without_surfaces
+        of_rows = NormalEquations.empty(size)
         self._add_rows(of_rows, unknowns, lidars)
         # The solution for the poses, T x = t, has the sandwich's information; the rest, the lidars' errors given the
         # poses, has a share of that of the rows.
@@ -126,8 +127,8 @@ class Elements:
         solved = np.linalg.solve(before, np.column_stack([of_rows.information[poses], of_rows.gradient[poses]]))
         added = (self.information - self.of_units * before) @ solved
         change = solved[:, :-1].T @ added[:, :-1]
-        equations.information += self.of_units * of_rows.information + (change + change.T) / 2.0
-        equations.gradient += self.of_units * of_rows.gradient + solved[:, :-1].T @ added[:, -1]
+        equations.information[:size, :size] += self.of_units * of_rows.information + (change + change.T) / 2.0
+        equations.gradient[:size] += self.of_units * of_rows.gradient + solved[:, :-1].T @ added[:, -1]
 
     def _add_rows(self, equations: NormalEquations, unknowns: Unknowns, lidars: Sequence[Lidar]) -> None:
         """Add the factors' rows as if they were independent."""
@@ -149,7 +150,7 @@ class Elements:
             for part in (slice(COMMON), slice(COMMON, None))
         )
         channels, weighted = (
-            sparse_rows(each, places, unknowns.size) for each in (of_channels, weights[:, None] * of_channels)
+            sparse_rows(each, places, len(equations.gradient)) for each in (of_channels, weights[:, None] * of_channels)
         )
         equations.information += (channels.T @ weighted).toarray()
         equations.gradient -= weighted.T @ self.residuals

@@ -64,7 +64,8 @@ def floor_rows(floor: Plane, points: np.ndarray) -> np.ndarray:
 class Unknowns:
     """The columns of the problem, in this order: `poses`, the twist of each lidar; `floor` and its `curvature`;
     `units`, the parameters of each lidar's errors; and `others`, so many further unknowns of a residual block, or,
-    `by_surface`, the errors of each lidar's channels at `RANGES`, of which a state has none."""
+    `by_surface`, the errors of each lidar's channels at `RANGES`, of which a state has none; there are
+    `num_without_surfaces` columns of all the rest."""
 
     by_surface = False
 
@@ -78,6 +79,7 @@ class Unknowns:
         self.poses, (self.floor, self.curvature) = parts[:count], parts[count : count + 2]
         self.units, self.others = parts[count + 2 : -1], parts[-1]
         self.size = self.others.stop
+        self.num_without_surfaces = self.others.start if by_surface else self.size
 
     @property
     def pose_columns(self) -> np.ndarray:
@@ -191,6 +193,12 @@ class NormalEquations:
         total.information[:size, :size] += other.information
         total.gradient[:size] += other.gradient
         return total
+
+    def bordered(self, coupling: np.ndarray, information: np.ndarray, gradient: np.ndarray) -> "NormalEquations":
+        """Return the same with further unknowns (s,) behind, of which the information is (s, s), and the `coupling` (n,
+        s) that with the others."""
+        both = np.block([[self.information, coupling], [coupling.T, information]])
+        return NormalEquations(both, np.concatenate([self.gradient, gradient]), self.noise)
 
     def add_eliminating(
         self, jacobian: sparse.csr_array, pattern: np.ndarray, residuals: np.ndarray, weights: np.ndarray,

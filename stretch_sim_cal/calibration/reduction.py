@@ -32,14 +32,15 @@ class SurfaceErrors:
         self.about_all = np.column_stack([coupling, equations.gradient[columns]])
 
     def eliminated(self, deviation: float) -> tuple[NormalEquations, float]:
-        """Return the equations with the errors eliminated (Schur complement) under a prior of this standard deviation
-        (m), and the log evidence for it as far as it is of these errors alone."""
+        """Return the equations of the other columns, with the errors eliminated (Schur complement) under a prior of this
+        standard deviation (m), and the log evidence for it as far as it is of these errors alone."""
         root = cholesky_root(self.own + self.prior / deviation**2)
         half = solve_triangular(root, self.about_all, lower=True, check_finite=False)
         products, before, kept = half.T @ half, self.equations, self.others
-        left = NormalEquations.empty(len(before.gradient))
-        left.noise, left.gradient[kept] = before.noise, before.gradient[kept] - products[:-1, -1]
-        left.information[np.ix_(kept, kept)] = before.information[np.ix_(kept, kept)] - products[:-1, :-1]
+        left = NormalEquations(
+            before.information[np.ix_(kept, kept)] - products[:-1, :-1], before.gradient[kept] - products[:-1, -1],
+            before.noise,
+        )  # fmt: skip
         return left, float(0.5 * products[-1, -1] - np.sum(np.log(np.diag(root) * deviation)))
 
 

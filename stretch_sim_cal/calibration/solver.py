@@ -231,24 +231,27 @@ class Solver:
         sensor files are not considered unless `far`.
         """
         information, gradient, fixed = self._with_pose_priors(equations.information, equations.gradient, state)
-        basis, kinds = self._basis(fixed)
-        if self.unknowns.by_surface:
-            with_priors = NormalEquations(information, gradient)
-            if learn:
-                self._learn_surfaces(with_priors, basis, kinds, state)
-            with_priors = self.without_surfaces(with_priors)
-            information, gradient = with_priors.information, with_priors.gradient
+        size = self.unknowns.num_without_surfaces
+        basis, kinds = self._basis(fixed[:size])
         rows = sparse.csr_array(basis)  # it is nearly all zeros
         # The standard deviations of the scalars' priors over those of the sensor file; 1 for most.
         scalars, widths, noisy = _scalars(kinds), np.ones(basis.shape[1]), None
         if noise_information is not None:
-            elsewhere, _, _ = self._with_pose_priors(np.zeros_like(information) + beside, gradient, state)
+            elsewhere, _, _ = self._with_pose_priors(np.zeros((size, size)) + beside, gradient, state)
             columns = rows[self.unknowns.free_poses].indices
             turns = _scalars(kinds, LIKE_TURNS)
             noisy = NoisyPoses(columns, noise_information, rows.T @ elsewhere @ rows, turns)
-        information, gradient = rows.T @ information @ rows, basis.T @ gradient
+        current = self._coordinates(basis, kinds, state)
+        with_surfaces, of_surfaces = rows.T @ information[:size], gradient[size:]
+        in_basis = NormalEquations(with_surfaces[:, :size] @ rows, basis.T @ gradient[:size])
+        if len(of_surfaces):
+            in_basis = in_basis.bordered(with_surfaces[:, size:], information[size:, size:], of_surfaces)
+            in_basis = self._without_surfaces(in_basis, kinds, current, learn)
+        information, gradient = in_basis.information, in_basis.gradient
         for step in range(VARIANCE_STEPS):
-            current, wide = self._coordinates(basis, kinds, state), widths
+            wide = widths
+            if step:  # the most likely ones depend on the variances
+                current = self._coordinates(basis, kinds, state)
             if learn:
                 if not step:
                     self._learn_similarity(kinds, widths, information, gradient + information @ current)
@@ -273,28 +276,36 @@ class Solver:
         return Solution(basis @ solution, rows @ inverse_of_root(root) @ rows.T, self.relative_deviations)
 
     def without_surfaces(self, equations: NormalEquations) -> NormalEquations:
-        """Return the equations with the errors by which channels differ from surface to surface eliminated, under their
-        prior."""
+        """Return the equations without the errors by which channels differ from surface to surface, which are
+        eliminated under their prior."""
         if not self.unknowns.by_surface:
             return equations
         return SurfaceErrors(equations, columns_of(self.unknowns.others)).eliminated(self.by_surface)[0]
 
-    def _learn_surfaces(self, equations: NormalEquations, basis: np.ndarray, kinds: dict, state: State) -> None:
-        """Update the deviation of the errors by which channels differ from surface to surface, by the data: to the most
-        likely one of `BY_SURFACE` beside the present one."""
-        rows, current = sparse.csr_array(basis), basis @ self._coordinates(basis, kinds, state)
-        prior = self._precision(kinds, np.ones(basis.shape[1]))
-        without = replace(equations, gradient=equations.gradient + equations.information @ current)  # of lidars' errors
-        errors = SurfaceErrors(without, columns_of(self.unknowns.others))
+    def _without_surfaces(
+        self, equations: NormalEquations, kinds: dict, current: np.ndarray, learn: bool
+    ) -> NormalEquations:
+        """Return the same of equations (k + s, k + s) in the basis, at `current` coordinates (k,), with the most likely
+        of the deviations in `BY_SURFACE` beside the present one, if `learn`."""
+        count = len(current)
+        # About lidars without errors, which the evidence is of.
+        without = replace(equations, gradient=equations.gradient + equations.information[:, :count] @ current)
+        errors = SurfaceErrors(without, np.arange(count, len(without.gradient)))
+        prior = self._precision(kinds, np.ones(count))
 
         def evidence(deviation: float) -> float:
-            left, log_evidence = errors.eliminated(deviation)
-            root = cholesky_root(rows.T @ left.information @ rows + prior)
-            half = solve_triangular(root, basis.T @ left.gradient, lower=True, check_finite=False)
+            left, log_evidence = tried[deviation]
+            root = cholesky_root(left.information + prior)
+            half = solve_triangular(root, left.gradient, lower=True, check_finite=False)
             return log_evidence + 0.5 * half @ half - np.sum(np.log(np.diag(root)))
 
         present = int(np.searchsorted(BY_SURFACE, self.by_surface))
-        self.by_surface = float(max(BY_SURFACE[max(present - 1, 0) : present + 2], key=evidence))
+        beside = BY_SURFACE[max(present - 1, 0) : present + 2].tolist() if learn else [self.by_surface]
+        tried = {deviation: errors.eliminated(deviation) for deviation in beside}
+        if learn:
+            self.by_surface = max(tried, key=evidence)
+        left, _ = tried[self.by_surface]
+        return replace(left, gradient=left.gradient - left.information @ current)
 
     def step(
         self, equations: NormalEquations, state: State, noise_information: np.ndarray | None = None, learn: bool = True,
@@ -330,7 +341,7 @@ class Solver:
 
     def exceeded(self, state: State) -> bool:
         """Return whether a scalar of a lidar's errors is far beyond its prior."""
-        basis, kinds = self._basis(np.zeros(self.unknowns.size, bool))
+        basis, kinds = self._basis(np.zeros(self.unknowns.num_without_surfaces, bool))
         return bool(np.any(np.abs(self._coordinates(basis, kinds, state)[_scalars(kinds)]) > BEYOND_PRIOR))
 
     def with_fixed_shares(self, state: State, solution: Solution) -> State:
@@ -357,7 +368,7 @@ class Solver:
         """Return the normal equations with the priors of poses and floor, and a mask (n,) of the fixed columns."""
         information, gradient = information.copy(), gradient.copy()
         priors, delta = self.priors, self.unknowns.difference(state, self.priors.nominal)
-        fixed = np.zeros(self.unknowns.size, bool)
+        fixed = np.zeros(len(delta), bool)
         for columns, covariance in itertools.zip_longest(self.unknowns.poses, priors.poses):
             if covariance is not None and not np.any(covariance):
                 fixed[columns] = True
@@ -381,11 +392,9 @@ class Solver:
     def _basis(self, fixed: np.ndarray) -> tuple[np.ndarray, dict[tuple[int, str], slice]]:
         """Return the basis (n, k) of the unknowns that are not fixed, with the lidars' errors whitened by the sensor
         files' priors, and the slices of these k by lidar and kind of errors."""
-        size, free = self.unknowns.size, ~fixed
+        size, free = len(fixed), ~fixed
         for unit in self.unknowns.units:
             free[unit] = False
-        if self.unknowns.by_surface:
-            free[self.unknowns.others] = False
         blocks, kinds, count = [np.eye(size)[:, free]], {}, np.count_nonzero(free)
         for lidar, (unit, roots) in enumerate(zip(self.unknowns.units, self._roots, strict=True)):
             for kind, root in ({} if self.priors.units_known else roots).items():

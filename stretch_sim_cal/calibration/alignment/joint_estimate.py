@@ -22,8 +22,9 @@ from stretch_sim_cal.geometry.transforms import apply, from_xyz_rpy, inverse, lo
 # The distance (m) that the lidars' surfaces may still have after the coarse stage and in the passes that follow, and
 # the number of shifted grids of patches: the bias by a grid's borders is different in each.
 PASSES = ((0.01, 1), (0.002, 1), (0.0, 2), (0.0, 2))
-# The last pass is repeated, at most so often, until the poses change by a smaller share of their standard deviations.
-CONVERGED, MAX_REPEATS = 0.5, 12
+# The last pass is repeated, at most so often, until the poses change by a smaller share of their standard deviations;
+# less often without a surface: what does not converge with all surfaces mostly does not without one, either.
+CONVERGED, MAX_REPEATS, REPEATS_WITHOUT = 0.5, 12, 3
 # If a step is longer than this share of the one before it, the steps to come are taken at once, at most so many times
 # as far; steps that are shorter than so many standard deviations are noise.
 SLOW, FURTHEST, NOISE_STEP = 0.5, 10.0, 0.15
@@ -63,11 +64,13 @@ class JointEstimate:
     drift: np.ndarray | None = None
 
 
-def estimate_jointly(places: Sequence[tuple[Lidar, ...]], state: State, solver: Solver) -> JointEstimate:
+def estimate_jointly(
+    places: Sequence[tuple[Lidar, ...]], state: State, solver: Solver, repeats: int = MAX_REPEATS
+) -> JointEstimate:
     """Return the estimate, from a first state, by the patches of the rooms at all standing places. One that does not
     converge, as in a round room, is that of the last of `PASSES`, which is closest to the first state."""
     noises, before = [Noise.first(len(places[0]))] * len(places), None
-    for number in range(len(PASSES) + MAX_REPEATS):
+    for number in range(len(PASSES) + repeats):
         slack, grids = PASSES[min(number, len(PASSES) - 1)]
         estimate = _one_pass(places, state, noises, slack, grids, solver)
         state, solution, noises = estimate.state, estimate.solution, [block.noise for block in estimate.blocks]
@@ -205,7 +208,8 @@ def leave_one_surface_out(
             solution = deepcopy(solver).solve(equations, block.state, equations.noise)
             if _apart(estimate.solution, solution, unknowns) > LEANS:
                 all_others = [*places[:number], rest, *places[number + 1 :]]
-                converged = estimate_jointly(all_others, unknowns.moved(block.state, solution.change), deepcopy(solver))
+                moved = unknowns.moved(block.state, solution.change)
+                converged = estimate_jointly(all_others, moved, deepcopy(solver), REPEATS_WITHOUT)
                 result.append(Leaning(offset * normal, pose_change(estimate.state, converged.state)))
     return result
 
