@@ -32,7 +32,7 @@ class SurfaceErrors:
         self.about_all = np.column_stack([coupling, equations.gradient[columns]])
 
     def eliminated(self, deviation: float) -> tuple[NormalEquations, float]:
-        """Return the equations of the other columns, with the errors eliminated (Schur complement) under a prior of this
+        """Return the equations of the other columns, the errors eliminated (Schur complement) under a prior of this
         standard deviation (m), and the log evidence for it as far as it is of these errors alone."""
         root = cholesky_root(self.own + self.prior / deviation**2)
         half = solve_triangular(root, self.about_all, lower=True, check_finite=False)

@@ -163,7 +163,7 @@ class Broadcaster:
         alone = [(info.node_name, info.node_namespace) for info in infos].count(own) <= 1
         if self._alone and not alone:
             self._context.log.warning(
-                "another ros_broadcast_calibration runs, and TF has the frames of whichever spoke last; stop one of both"
+                "another ros_broadcast_calibration runs, and TF has the frames of either; stop one of them"
             )
         self._alone = alone
 
