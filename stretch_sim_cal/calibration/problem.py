@@ -194,12 +194,6 @@ class NormalEquations:
         total.gradient[:size] += other.gradient
         return total
 
-    def bordered(self, coupling: np.ndarray, information: np.ndarray, gradient: np.ndarray) -> "NormalEquations":
-        """Return the same with further unknowns (s,) behind, of which the information is (s, s), and the `coupling` (n,
-        s) that with the others."""
-        both = np.block([[self.information, coupling], [coupling.T, information]])
-        return NormalEquations(both, np.concatenate([self.gradient, gradient]), self.noise)
-
     def add_eliminating(
         self, jacobian: sparse.csr_array, pattern: np.ndarray, residuals: np.ndarray, weights: np.ndarray,
         group: np.ndarray, design: np.ndarray, weak: float, part: np.ndarray | None = None,

@@ -18,29 +18,25 @@ BY_SURFACE_ALONE = 10.0
 
 
 class SurfaceErrors:
-    """The errors in some `columns` (m,) of equations, by which channels differ from surface to surface."""
+    """The errors by which channels differ from surface to surface, a row of them for each channel: their own
+    `information` (s, s) and `gradient` (s,), and the `coupling` (k, s) with the `others`, equations without them."""
 
-    def __init__(self, equations: NormalEquations, columns: np.ndarray):
-        information = equations.information
-        self.equations, self.others = equations, np.setdiff1d(np.arange(len(information)), columns)
-        channel = np.arange(len(columns)) // len(RANGES)
-        seen = np.diag(information)[columns] > 0
-        columns, channel = columns[seen], channel[seen]
+    def __init__(self, others: NormalEquations, coupling: np.ndarray, information: np.ndarray, gradient: np.ndarray):
+        seen = np.flatnonzero(np.diag(information) > 0)
+        channel = seen // len(RANGES)
         # What a channel's errors have in common is one that it has on all surfaces.
-        self.prior = np.eye(len(columns)) + BY_SURFACE_ALONE * (channel[:, None] == channel)
-        self.own, coupling = information[np.ix_(columns, columns)], information[np.ix_(columns, self.others)]
-        self.about_all = np.column_stack([coupling, equations.gradient[columns]])
+        self.prior = np.eye(len(seen)) + BY_SURFACE_ALONE * (channel[:, None] == channel)
+        self.others, self.own = others, information[np.ix_(seen, seen)]
+        self.about_all = np.column_stack([coupling.T[seen], gradient[seen]])
 
     def eliminated(self, deviation: float) -> tuple[NormalEquations, float]:
-        """Return the equations of the other columns, the errors eliminated (Schur complement) under a prior of this
-        standard deviation (m), and the log evidence for it as far as it is of these errors alone."""
+        """Return the others with these errors eliminated (Schur complement) under a prior of this standard deviation
+        (m), and the log evidence for it as far as it is of these errors alone."""
         root = cholesky_root(self.own + self.prior / deviation**2)
         half = solve_triangular(root, self.about_all, lower=True, check_finite=False)
-        products, before, kept = half.T @ half, self.equations, self.others
-        left = NormalEquations(
-            before.information[np.ix_(kept, kept)] - products[:-1, :-1], before.gradient[kept] - products[:-1, -1],
-            before.noise,
-        )  # fmt: skip
+        products, others = half.T @ half, self.others
+        information, gradient = others.information - products[:-1, :-1], others.gradient - products[:-1, -1]
+        left = NormalEquations(information, gradient, others.noise)
         return left, float(0.5 * products[-1, -1] - np.sum(np.log(np.diag(root) * deviation)))
 
 
@@ -80,10 +76,8 @@ class NoisyPoses:
         and information alike."""
         kept, elsewhere = np.delete(np.arange(len(prior)), self.turns), self.elsewhere + prior
         part, columns = np.ix_(kept, kept), np.searchsorted(kept, self.columns)
-        fixed = _of_poses(cholesky_root(information[part]), columns) - _of_poses(
-            cholesky_root(elsewhere[part]), columns
-        )
-        eliminated = _of_poses(root, self.columns) - _of_poses(cholesky_root(elsewhere), self.columns)
+        fixed = _of_poses(cholesky_root(information[part]), columns) - _alone(elsewhere[part], columns)
+        eliminated = _of_poses(root, self.columns) - _alone(elsewhere, self.columns)
         whole = square_root(fixed)
         left, axes = np.linalg.eigh(np.linalg.solve(whole, np.linalg.solve(whole, eliminated).T))
         remaining = whole @ (axes * np.sqrt(np.clip(left, 0.0, 1.0))) @ axes.T @ np.linalg.inv(whole)
@@ -95,6 +89,15 @@ def _of_poses(root: np.ndarray, columns: np.ndarray) -> np.ndarray:
     Cholesky factor (k, k) of that about all."""
     half = solve_triangular(root, np.eye(len(root))[:, columns], lower=True, check_finite=False)
     return np.linalg.inv(half.T @ half)
+
+
+def _alone(information: np.ndarray, columns: np.ndarray) -> np.ndarray:
+    """Return the same of an information (k, k) about all, which mostly has nothing about the poses and the others
+    together."""
+    poses = information[np.ix_(columns, columns)]
+    if np.count_nonzero(information[columns]) == np.count_nonzero(poses):
+        return poses
+    return _of_poses(cholesky_root(information.copy()), columns)
 
 
 def square_root(information: np.ndarray) -> np.ndarray:

@@ -242,12 +242,15 @@ class Solver:
             turns = _scalars(kinds, LIKE_TURNS)
             noisy = NoisyPoses(columns, noise_information, rows.T @ elsewhere @ rows, turns)
         current = self._coordinates(basis, kinds, state)
-        with_surfaces, of_surfaces = rows.T @ information[:size], gradient[size:]
-        in_basis = NormalEquations(with_surfaces[:, :size] @ rows, basis.T @ gradient[:size])
-        if len(of_surfaces):
-            in_basis = in_basis.bordered(with_surfaces[:, size:], information[size:, size:], of_surfaces)
-            in_basis = self._without_surfaces(in_basis, kinds, current, learn)
-        information, gradient = in_basis.information, in_basis.gradient
+        half, own, about_own = rows.T @ information[:size], information[size:, size:], gradient[size:]
+        information, gradient = half[:, :size] @ rows, basis.T @ gradient[:size]
+        if self.unknowns.by_surface:
+            # About lidars without errors, which the evidence is of.
+            without = NormalEquations(information, gradient + information @ current)
+            coupling = half[:, size:]
+            errors = SurfaceErrors(without, coupling, own, about_own + current @ coupling)
+            left = self._without_surfaces(errors, self._precision(kinds, widths), learn)
+            information, gradient = left.information, left.gradient - left.information @ current
         for step in range(VARIANCE_STEPS):
             wide = widths
             if step:  # the most likely ones depend on the variances
@@ -280,18 +283,19 @@ class Solver:
         eliminated under their prior."""
         if not self.unknowns.by_surface:
             return equations
-        return SurfaceErrors(equations, columns_of(self.unknowns.others)).eliminated(self.by_surface)[0]
+        information, gradient, size = equations.information, equations.gradient, self.unknowns.num_without_surfaces
+        others = NormalEquations(information[:size, :size], gradient[:size], equations.noise)
+        errors = SurfaceErrors(others, information[:size, size:], information[size:, size:], gradient[size:])
+        return errors.eliminated(self.by_surface)[0]
 
-    def _without_surfaces(
-        self, equations: NormalEquations, kinds: dict, current: np.ndarray, learn: bool
-    ) -> NormalEquations:
-        """Return the same of equations (k + s, k + s) in the basis, at `current` coordinates (k,), with the most likely
-        of the deviations in `BY_SURFACE` beside the present one, if `learn`."""
-        count = len(current)
-        # About lidars without errors, which the evidence is of.
-        without = replace(equations, gradient=equations.gradient + equations.information[:, :count] @ current)
-        errors = SurfaceErrors(without, np.arange(count, len(without.gradient)))
-        prior = self._precision(kinds, np.ones(count))
+    def _without_surfaces(self, errors: SurfaceErrors, prior: np.ndarray, learn: bool) -> NormalEquations:
+        """Return the others of errors, as far as they are of lidars without errors, under their `prior` (k, k), by the
+        most likely of the deviations in `BY_SURFACE` beside the present one, if `learn`."""
+        if not learn:
+            return errors.eliminated(self.by_surface)[0]
+        present = int(np.searchsorted(BY_SURFACE, self.by_surface))
+        beside = BY_SURFACE[max(present - 1, 0) : present + 2].tolist()
+        tried = {deviation: errors.eliminated(deviation) for deviation in beside}
 
         def evidence(deviation: float) -> float:
             left, log_evidence = tried[deviation]
@@ -299,13 +303,8 @@ class Solver:
             half = solve_triangular(root, left.gradient, lower=True, check_finite=False)
             return log_evidence + 0.5 * half @ half - np.sum(np.log(np.diag(root)))
 
-        present = int(np.searchsorted(BY_SURFACE, self.by_surface))
-        beside = BY_SURFACE[max(present - 1, 0) : present + 2].tolist() if learn else [self.by_surface]
-        tried = {deviation: errors.eliminated(deviation) for deviation in beside}
-        if learn:
-            self.by_surface = max(tried, key=evidence)
-        left, _ = tried[self.by_surface]
-        return replace(left, gradient=left.gradient - left.information @ current)
+        self.by_surface = max(tried, key=evidence)
+        return tried[self.by_surface][0]
 
     def step(
         self, equations: NormalEquations, state: State, noise_information: np.ndarray | None = None, learn: bool = True,
