@@ -50,7 +50,7 @@ class ViewUnknowns(Unknowns):
         self.units = tuple(driven.units[lidar] for _, lidar in driven.views)
         self.floor, self.curvature = driven.floor, driven.curvature
         self.poses = tuple(slice(driven.size + 6 * n, driven.size + 6 * n + 6) for n in range(count))
-        self.size = self.num_without_surfaces = driven.size + 6 * count
+        self.size = driven.size + 6 * count
 
     def by_driven(self, stations: Sequence[np.ndarray]) -> np.ndarray:
         """Return the derivatives (size, driven size) of these unknowns by the driven ones."""

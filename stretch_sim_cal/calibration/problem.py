@@ -64,8 +64,7 @@ def floor_rows(floor: Plane, points: np.ndarray) -> np.ndarray:
 class Unknowns:
     """The columns of the problem, in this order: `poses`, the twist of each lidar; `floor` and its `curvature`;
     `units`, the parameters of each lidar's errors; and `others`, so many further unknowns of a residual block, or,
-    `by_surface`, the errors of each lidar's channels at `RANGES`, of which a state has none; there are
-    `num_without_surfaces` columns of all the rest."""
+    `by_surface`, the errors of each lidar's channels at `RANGES`, of which a state has none."""
 
     by_surface = False
 
@@ -79,7 +78,11 @@ class Unknowns:
         self.poses, (self.floor, self.curvature) = parts[:count], parts[count : count + 2]
         self.units, self.others = parts[count + 2 : -1], parts[-1]
         self.size = self.others.stop
-        self.num_without_surfaces = self.others.start if by_surface else self.size
+
+    @property
+    def num_without_surfaces(self) -> int:
+        """The number of columns before those of the errors by surface; of all, if there are none."""
+        return self.others.start if self.by_surface else self.size
 
     @property
     def pose_columns(self) -> np.ndarray:

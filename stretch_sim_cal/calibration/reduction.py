@@ -1,6 +1,7 @@
 """What is taken out of normal equations: the errors by which channels differ from surface to surface, and the
 information about the lidars' poses that is by noise of the normals alone."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -38,6 +39,20 @@ class SurfaceErrors:
         information, gradient = others.information - products[:-1, :-1], others.gradient - products[:-1, -1]
         left = NormalEquations(information, gradient, others.noise)
         return left, float(0.5 * products[-1, -1] - np.sum(np.log(np.diag(root) * deviation)))
+
+    def most_likely(self, deviations: Sequence[float], prior: np.ndarray) -> tuple[float, NormalEquations]:
+        """Return the most likely of these deviations, given the `prior` precision (k, k) of the others, about which the
+        equations are as if all of them were zero, and what `eliminated` leaves under it."""
+        tried = {deviation: self.eliminated(deviation) for deviation in deviations}
+
+        def evidence(deviation: float) -> float:
+            left, log_evidence = tried[deviation]
+            root = cholesky_root(left.information + prior)
+            half = solve_triangular(root, left.gradient, lower=True, check_finite=False)
+            return log_evidence + 0.5 * half @ half - np.sum(np.log(np.diag(root)))
+
+        best = max(tried, key=evidence) if len(tried) > 1 else deviations[0]
+        return best, tried[best][0]
 
 
 @dataclass(frozen=True)

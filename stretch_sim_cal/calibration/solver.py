@@ -249,7 +249,11 @@ class Solver:
             without = NormalEquations(information, gradient + information @ current)
             coupling = half[:, size:]
             errors = SurfaceErrors(without, coupling, own, about_own + current @ coupling)
-            left = self._without_surfaces(errors, self._precision(kinds, widths), learn)
+            deviations = [self.by_surface]
+            if learn:
+                present = int(np.searchsorted(BY_SURFACE, self.by_surface))
+                deviations = BY_SURFACE[max(present - 1, 0) : present + 2].tolist()
+            self.by_surface, left = errors.most_likely(deviations, self._precision(kinds, widths))
             information, gradient = left.information, left.gradient - left.information @ current
         for step in range(VARIANCE_STEPS):
             wide = widths
@@ -287,24 +291,6 @@ class Solver:
         others = NormalEquations(information[:size, :size], gradient[:size], equations.noise)
         errors = SurfaceErrors(others, information[:size, size:], information[size:, size:], gradient[size:])
         return errors.eliminated(self.by_surface)[0]
-
-    def _without_surfaces(self, errors: SurfaceErrors, prior: np.ndarray, learn: bool) -> NormalEquations:
-        """Return the others of errors, as far as they are of lidars without errors, under their `prior` (k, k), by the
-        most likely of the deviations in `BY_SURFACE` beside the present one, if `learn`."""
-        if not learn:
-            return errors.eliminated(self.by_surface)[0]
-        present = int(np.searchsorted(BY_SURFACE, self.by_surface))
-        beside = BY_SURFACE[max(present - 1, 0) : present + 2].tolist()
-        tried = {deviation: errors.eliminated(deviation) for deviation in beside}
-
-        def evidence(deviation: float) -> float:
-            left, log_evidence = tried[deviation]
-            root = cholesky_root(left.information + prior)
-            half = solve_triangular(root, left.gradient, lower=True, check_finite=False)
-            return log_evidence + 0.5 * half @ half - np.sum(np.log(np.diag(root)))
-
-        self.by_surface = max(tried, key=evidence)
-        return tried[self.by_surface][0]
 
     def step(
         self, equations: NormalEquations, state: State, noise_information: np.ndarray | None = None, learn: bool = True,

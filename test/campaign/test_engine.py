@@ -489,7 +489,7 @@ def test_the_smoke_campaign_comes_to_a_statement(tmp_path, capfd):
     found = json.loads(capfd.readouterr().out)
     assert code == (0 if found["shown"] else 1)
     assert found["cases"] == 2 and not any(found["failed"].values()), found
-    # Of the first case the standard deviation of one direction is 5.0 or 5.7 mm, by what is learned first: the limit.
+    # Of the first case one direction is hardly determined: its standard deviation is 5 to 14 mm, by the processor.
     assert [why for why, _ in found["refusals"]] in ([], ["the scene does not determine sliding along base"])
     assert found["wrong"] == 0 and found["good"] + found["beyond_limits"] + found["refused"] == 2, found["worst"]
     assert found["good"] >= 1, found["refusals"]
