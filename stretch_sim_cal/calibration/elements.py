@@ -193,10 +193,11 @@ def by_unknowns(
 
 
 def elements(
-    surface: Surface, state: State, left_out: np.ndarray, pairs: Sequence[tuple[int, int]] | None = None
-) -> Elements | None:
+    surface: Surface, state: State, left_out: np.ndarray, pairs: Sequence[tuple[int, int]] | None = None,
+    measured: bool = True,
+) -> Elements | None:  # fmt: skip
     """Return the factors of all lidars' cells at a state, or of given `pairs` of lidars, without the cells `left_out`
-    (M,); None for too few."""
+    (M,), their gains `measured` or not; None for too few."""
     usable = surface.usable & ~left_out & (surface.planarity < MAX_PLANARITY)
     number = len(state.base_from_lidar)
     if number < 2:
@@ -229,7 +230,7 @@ def elements(
     tilts = (surface.planarity[seen] + surface.planarity[against]) / (4.0 * NORMAL_NEIGHBOURS)
     variance = CORRELATED * max(float(np.mean(sandwich)), deviation**2)
     reduction, of_units = np.eye(len(root)), 1.0
-    if len(seen) >= FEWEST_MOVED:
+    if measured and len(seen) >= FEWEST_MOVED:
         reduction, of_units = _reductions(matching, pairs, root)
     axes = reduction @ root @ axes
     of_poses = (axes / np.maximum(CORRELATED * sandwich, variance)) @ axes.T

@@ -26,6 +26,7 @@ FIXED = np.zeros((6, 6))
 # Standard deviations of the poses' and the floor's changes if nothing else constrains them: 1 m, 1 rad.
 UNKNOWN = 1.0
 # Ranges (m) between which a channel's errors change linearly with their logarithm.
+COMMON_FROM = 0.1  # share of rows
 RANGES = np.array([0.7, 1.4, 2.8, 5.6, 11.2, 22.4])
 
 
@@ -242,14 +243,24 @@ class NormalEquations:
             to_groups = _by_number(with_group.reshape(parts * width, size), np.repeat(of_group, width), count)
             on_groups = on_groups - to_groups @ on_parts
             residuals_on_groups = residuals_on_groups - to_groups @ residuals_on_parts[:, None]
-            self._subtract(on_parts, residuals_on_parts)
         roots = sparse.bsr_array((_roots_of_inverses(blocks, weak), np.arange(count), np.arange(count + 1))).tocsr()
-        self._subtract(roots @ on_groups, (roots @ residuals_on_groups)[:, 0])
+        rows, residuals = roots @ on_groups, (roots @ residuals_on_groups)[:, 0]
+        if part is not None:
+            rows, residuals = sparse.vstack([rows, on_parts]).tocsr(), np.concatenate([residuals, residuals_on_parts])
+        self._subtract(rows, residuals)
 
     def _subtract(self, rows: sparse.csr_array, residuals: np.ndarray) -> None:
         """Subtract the normal equations of rows (K, n) with `residuals` (K,), each of weight 1."""
-        self.information -= (rows.T @ rows).toarray()
         self.gradient += rows.T @ residuals
+        # Entries in columns that many rows have are dense.
+        common = np.bincount(rows.indices, minlength=rows.shape[1]) > COMMON_FROM * rows.shape[0]
+        common, others = np.flatnonzero(common), np.flatnonzero(~common)
+        dense, rest = rows[:, common].toarray(), rows[:, others]
+        both, products = rest.T @ dense, (rest.T @ rest).tocoo()
+        self.information[np.ix_(common, common)] -= dense.T @ dense
+        self.information[np.ix_(others, common)] -= both
+        self.information[np.ix_(common, others)] -= both.T
+        self.information[others[products.row], others[products.col]] -= products.data
 
 
 def _products(first: np.ndarray, second: np.ndarray) -> np.ndarray:

@@ -40,19 +40,27 @@ class SurfaceErrors:
         left = NormalEquations(information, gradient, others.noise)
         return left, float(0.5 * products[-1, -1] - np.sum(np.log(np.diag(root) * deviation)))
 
-    def most_likely(self, deviations: Sequence[float], prior: np.ndarray) -> tuple[float, NormalEquations]:
-        """Return the most likely of these deviations, given the `prior` precision (k, k) of the others, about which the
-        equations are as if all of them were zero, and what `eliminated` leaves under it."""
-        tried = {deviation: self.eliminated(deviation) for deviation in deviations}
+    def most_likely(
+        self, deviations: Sequence[float], present: float, prior: np.ndarray
+    ) -> tuple[float, NormalEquations]:  # fmt: skip
+        """Return the most likely of these deviations, beginning with the `present` one, given the `prior` precision (k,
+        k) of the others, about which the equations are as if all of them were zero, and what `eliminated` leaves under
+        it."""
+        tried = {}
 
-        def evidence(deviation: float) -> float:
-            left, log_evidence = tried[deviation]
-            root = cholesky_root(left.information + prior)
-            half = solve_triangular(root, left.gradient, lower=True, check_finite=False)
-            return log_evidence + 0.5 * half @ half - np.sum(np.log(np.diag(root)))
+        def evidence(number: int) -> float:
+            if number not in tried:
+                left, log_evidence = self.eliminated(deviations[number])
+                root = cholesky_root(left.information + prior)
+                half = solve_triangular(root, left.gradient, lower=True, check_finite=False)
+                tried[number] = left, log_evidence + 0.5 * half @ half - np.sum(np.log(np.diag(root)))
+            return tried[number][1]
 
-        best = max(tried, key=evidence) if len(tried) > 1 else deviations[0]
-        return best, tried[best][0]
+        best, before = deviations.index(present), None
+        while best != before:
+            before = best
+            best = max(range(max(best - 1, 0), min(best + 2, len(deviations))), key=evidence)
+        return deviations[best], tried[best][0]
 
 
 @dataclass(frozen=True)
@@ -89,30 +97,33 @@ class NoisyPoses:
         """Return the directions A (p, p) and the shares (p,) of noise, as of `noise_shares`, by an information (k, k)
         with its Cholesky factor and its `prior` (k, k). To eliminate the errors that are like turns takes away noise
         and information alike."""
-        kept, elsewhere = np.delete(np.arange(len(prior)), self.turns), self.elsewhere + prior
-        part, columns = np.ix_(kept, kept), np.searchsorted(kept, self.columns)
-        fixed = _of_poses(cholesky_root(information[part]), columns) - _alone(elsewhere[part], columns)
-        eliminated = _of_poses(root, self.columns) - _alone(elsewhere, self.columns)
+        elsewhere = self.elsewhere + prior
+        of_poses = slice(len(self.columns))
+        columns = np.concatenate([self.columns, self.turns])
+        fixed = _remaining(root, columns)[of_poses, of_poses] - _alone(elsewhere, columns)[of_poses, of_poses]
+        eliminated = _remaining(root, self.columns) - _alone(elsewhere, self.columns)
         whole = square_root(fixed)
         left, axes = np.linalg.eigh(np.linalg.solve(whole, np.linalg.solve(whole, eliminated).T))
         remaining = whole @ (axes * np.sqrt(np.clip(left, 0.0, 1.0))) @ axes.T @ np.linalg.inv(whole)
         return noise_shares(eliminated, remaining @ self.noise @ remaining.T)
 
 
-def _of_poses(root: np.ndarray, columns: np.ndarray) -> np.ndarray:
-    """Return the information (p, p) about the poses in `columns` (p,) with the other unknowns eliminated, by the
-    Cholesky factor (k, k) of that about all."""
-    half = solve_triangular(root, np.eye(len(root))[:, columns], lower=True, check_finite=False)
+def _remaining(root: np.ndarray, columns: np.ndarray) -> np.ndarray:
+    """Return the information (c, c) about the unknowns in `columns` (c,) with the others eliminated, by the Cholesky
+    factor (k, k) of that about all."""
+    chosen = np.zeros((len(root), len(columns)))
+    chosen[columns, np.arange(len(columns))] = 1.0
+    half = solve_triangular(root, chosen, lower=True, overwrite_b=True, check_finite=False)
     return np.linalg.inv(half.T @ half)
 
 
 def _alone(information: np.ndarray, columns: np.ndarray) -> np.ndarray:
-    """Return the same of an information (k, k) about all, which mostly has nothing about the poses and the others
+    """Return the same of an information (k, k) about all, which mostly has nothing about these and the others
     together."""
-    poses = information[np.ix_(columns, columns)]
-    if np.count_nonzero(information[columns]) == np.count_nonzero(poses):
-        return poses
-    return _of_poses(cholesky_root(information.copy()), columns)
+    chosen = information[np.ix_(columns, columns)]
+    if np.count_nonzero(information[columns]) == np.count_nonzero(chosen):
+        return chosen
+    return _remaining(cholesky_root(information.copy()), columns)
 
 
 def square_root(information: np.ndarray) -> np.ndarray:

@@ -196,12 +196,13 @@ class RoomBlock:
         )  # fmt: skip
         return NOISE_MARGIN * (of_patches + (0.0 if self.elements is None else self.elements.noise_information()))
 
-    def with_elements(self) -> "RoomBlock":
-        """Return the block with the factors of the cells that are in no patch with a gap."""
+    def with_elements(self, measured: bool = True) -> "RoomBlock":
+        """Return the block with the factors of the cells that are in no patch with a gap, their gains `measured` or
+        not."""
         of_gaps, flat = np.zeros(len(self.surface.points), bool), np.zeros(len(self.patch_weights), bool)
         flat[self.gaps.patches] = True
         of_gaps[self.members.cell[flat[self.members.patch]]] = True
-        return replace(self, elements=elements(self.surface, self.state, of_gaps, self.pairs))
+        return replace(self, elements=elements(self.surface, self.state, of_gaps, self.pairs, measured))
 
     def extents(self) -> np.ndarray:
         """Return the areas (G,) of the gaps' patches over that of the smallest patch at their range."""
@@ -387,7 +388,7 @@ def room_block(
         clean = clean_cells(surface, patches.centres, patches.normals, members, fits, noise, slack)
         members = members.only(clean & still_cells(surface, patches.centres, patches.normals, members, noise))
     block = _measured(lidars, state, surface, noise, grids, flat, members, slack, floor, pairs)
-    return block.with_elements() if of_room and not exact else block
+    return block.with_elements(measured=slack == 0.0) if of_room and not exact else block
 
 
 def remeasured_block(

@@ -11,7 +11,7 @@ smaller errors, and two units, or one lidar at two places, may differ from the f
 """
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -237,33 +237,35 @@ class Solver:
         # The standard deviations of the scalars' priors over those of the sensor file; 1 for most.
         scalars, widths, noisy = _scalars(kinds), np.ones(basis.shape[1]), None
         if noise_information is not None:
-            elsewhere, _, _ = self._with_pose_priors(np.zeros((size, size)) + beside, gradient, state)
+            elsewhere, _, _ = self._with_pose_priors(np.zeros((size, size)) + beside, gradient[:size], state)
             columns = rows[self.unknowns.free_poses].indices
             turns = _scalars(kinds, LIKE_TURNS)
-            noisy = NoisyPoses(columns, noise_information, rows.T @ elsewhere @ rows, turns)
+            elsewhere = (rows.T @ sparse.csr_array(elsewhere) @ rows).toarray()
+            noisy = NoisyPoses(columns, noise_information, elsewhere, turns)
         current = self._coordinates(basis, kinds, state)
         half, own, about_own = rows.T @ information[:size], information[size:, size:], gradient[size:]
         information, gradient = half[:, :size] @ rows, basis.T @ gradient[:size]
-        if self.unknowns.by_surface:
+        if len(about_own):
             # About lidars without errors, which the evidence is of.
             without = NormalEquations(information, gradient + information @ current)
             coupling = half[:, size:]
             errors = SurfaceErrors(without, coupling, own, about_own + current @ coupling)
-            deviations = [self.by_surface]
             if learn:
-                present = int(np.searchsorted(BY_SURFACE, self.by_surface))
-                deviations = BY_SURFACE[max(present - 1, 0) : present + 2].tolist()
-            self.by_surface, left = errors.most_likely(deviations, self._precision(kinds, widths))
+                prior = self._precision(kinds, widths)
+                self.by_surface, left = errors.most_likely(BY_SURFACE.tolist(), self.by_surface, prior)
+            else:
+                left, _ = errors.eliminated(self.by_surface)
             information, gradient = left.information, left.gradient - left.information @ current
+        wide, again = widths, True
         for step in range(VARIANCE_STEPS):
-            wide = widths
             if step:  # the most likely ones depend on the variances
                 current = self._coordinates(basis, kinds, state)
-            if learn:
+            if learn and again:
+                about_none = NormalEquations(information, gradient + information @ current)
                 if not step:
-                    self._learn_similarity(kinds, widths, information, gradient + information @ current)
+                    self._learn_similarity(kinds, widths, about_none)
                 # From `widths`, not from the last step's `wide`: one after the other, all scales would become unknown.
-                wide = self._learn_scalars(kinds, widths, information, gradient + information @ current, far)
+                wide = self._learn_scalars(kinds, widths, about_none, far)
             prior = self._precision(kinds, wide)
             root = cholesky_root(information + prior)
             if noisy is not None:
@@ -273,7 +275,8 @@ class Solver:
             times = self._exceeding(kinds, np.abs(solution + current) / wide)[scalars]
             exceeded = times > BEYOND_PRIOR
             widths[scalars[exceeded]] = (wide[scalars] * times)[exceeded]
-            converged = not exceeded.any()
+            again = exceeded.any()
+            converged = not again
             if kinds and learn:
                 converged &= self._learn_channels(kinds, solution + current, root, far)
             if converged:
@@ -352,7 +355,7 @@ class Solver:
     def _with_pose_priors(self, information, gradient, state) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return the normal equations with the priors of poses and floor, and a mask (n,) of the fixed columns."""
         information, gradient = information.copy(), gradient.copy()
-        priors, delta = self.priors, self.unknowns.difference(state, self.priors.nominal)
+        priors, delta = self.priors, self.unknowns.difference(state, self.priors.nominal)[: len(gradient)]
         fixed = np.zeros(len(delta), bool)
         for columns, covariance in itertools.zip_longest(self.unknowns.poses, priors.poses):
             if covariance is not None and not np.any(covariance):
@@ -475,70 +478,69 @@ class Solver:
             self._covariances[key] = after
         return converged
 
-    def _evidence(
-        self, kinds: dict, chosen: dict, widths: np.ndarray, information: np.ndarray, gradient: np.ndarray
-    ) -> tuple[dict, Callable[[np.ndarray], tuple[float, np.ndarray]]]:
-        """Return the slices of the `chosen` ones of the kinds of errors among these alone, (s,), and the function from
-        the widths (s,) of their priors to their log evidence and the most likely values (s,): given the equations (k,
-        k) and (k,) about lidars without errors, in which all other unknowns are eliminated, once."""
+    def _eliminated(
+        self, kinds: dict, chosen: dict, widths: np.ndarray, equations: NormalEquations
+    ) -> tuple[dict, np.ndarray, NormalEquations]:
+        """Return the slices of the `chosen` ones of the kinds of errors among these alone, their columns (s,), and the
+        equations (s, s) about them in which all other unknowns are eliminated under their priors of `widths` (k,)."""
         columns = np.concatenate(list(map(columns_of, chosen.values())))
-        prior = self._precision(kinds, widths)
         others = np.setdiff1d(np.arange(len(widths)), columns)
-        factor = cholesky_root((information + prior)[np.ix_(others, others)]), True
-        coupling = information[np.ix_(columns, others)]
-        solved = cho_solve(factor, np.column_stack([coupling.T, gradient[others]]))
-        information = information[np.ix_(columns, columns)] - coupling @ solved[:, :-1]
-        gradient = gradient[columns] - coupling @ solved[:, -1]
+        prior = self._precision(kinds, widths)[np.ix_(others, others)]
+        factor = cholesky_root(equations.information[np.ix_(others, others)] + prior), True
+        coupling = equations.information[np.ix_(columns, others)]
+        solved = cho_solve(factor, np.column_stack([coupling.T, equations.gradient[others]]))
+        information = equations.information[np.ix_(columns, columns)] - coupling @ solved[:, :-1]
         ends = np.cumsum([0, *(each.stop - each.start for each in chosen.values())]).tolist()
         slices = {key: slice(*ends[number : number + 2]) for number, key in enumerate(chosen)}
+        return slices, columns, NormalEquations(information, equations.gradient[columns] - coupling @ solved[:, -1])
 
-        def evidence(chosen_widths: np.ndarray) -> tuple[float, np.ndarray]:
-            prior = self._precision(slices, chosen_widths)
-            volume = np.sum(np.log(np.diag(cholesky_root(prior.copy()))))
-            root = cholesky_root(information + prior)
-            solved = solve_triangular(root, gradient, lower=True, check_finite=False)
-            likely = solve_triangular(root, solved, trans=1, lower=True, check_finite=False)
-            return float(0.5 * solved @ solved - np.sum(np.log(np.diag(root))) + volume), likely
+    def _evidence(self, kinds: dict, widths: np.ndarray, equations: NormalEquations) -> tuple[float, np.ndarray]:
+        """Return the log evidence for the present covariances with `widths` (k,), and the most likely values (k,), by
+        equations (k, k) about lidars without errors that have these kinds of errors alone."""
+        prior = self._precision(kinds, widths)
+        volume = np.sum(np.log(np.diag(cholesky_root(prior.copy()))))
+        root = cholesky_root(equations.information + prior)
+        solved = solve_triangular(root, equations.gradient, lower=True, check_finite=False)
+        likely = solve_triangular(root, solved, trans=1, lower=True, check_finite=False)
+        return float(0.5 * solved @ solved - np.sum(np.log(np.diag(root))) + volume), likely
 
-        return slices, evidence
-
-    def _learn_similarity(self, kinds: dict, widths: np.ndarray, information: np.ndarray, gradient: np.ndarray) -> None:
+    def _learn_similarity(self, kinds: dict, widths: np.ndarray, equations: NormalEquations) -> None:
         """Update the correlation of the channels' errors between lidars of one kind by the data, given the variance: to
         the mean over `SHARES`, weighted by evidence, for each kind of errors."""
-        for key, columns in self._columns_by_group(kinds):
+        for key, _ in self._columns_by_group(kinds):
             group, kind = key
-            if len(group) < 2 or kind not in CHANNEL_KINDS:
-                continue
-            chosen = {(lidar, kind): kinds[lidar, kind] for lidar in group}
-            _, evidence = self._evidence(kinds, chosen, widths, information, gradient)
-            variance = np.trace(self._covariances[key]) / len(group)
-            trials = [variance * trial for trial in _nearly_alike(len(group))]
-            self._average(key, trials, evidence, np.ones(columns.size))
+            if len(group) > 1 and kind in CHANNEL_KINDS:
+                variance = np.trace(self._covariances[key]) / len(group)
+                self._average(key, [variance * trial for trial in _nearly_alike(len(group))], kinds, widths, equations)
 
     def _average(
-        self, key: tuple, trials: list[np.ndarray], evidence: Callable, widths: np.ndarray,
+        self, key: tuple, trials: list[np.ndarray], kinds: dict, widths: np.ndarray, equations: NormalEquations,
         odds: np.ndarray | float = 1.0,
     ) -> None:  # fmt: skip
-        """Set a covariance to the mean of `trials`, weighted by prior `odds` and `evidence`, as of `_evidence`."""
+        """Set a covariance to the mean of `trials`, weighted by prior `odds` and by evidence, given the equations (k,
+        k) about lidars without errors."""
+        group, kind = key
+        of_key, columns, alone = self._eliminated(
+            kinds, {(lidar, kind): kinds[lidar, kind] for lidar in group}, widths, equations
+        )
         log_evidence = []
         for trial in trials:
             self._covariances[key] = trial
-            log_evidence.append(evidence(widths)[0])
+            log_evidence.append(self._evidence(of_key, widths[columns], alone)[0])
         weights = odds * np.exp(np.array(log_evidence) - max(log_evidence))
         self._covariances[key] = np.tensordot(weights / weights.sum(), trials, axes=1)
 
     def _learn_scalars(
-        self, kinds: dict, widths: np.ndarray, information: np.ndarray, gradient: np.ndarray, far: bool
+        self, kinds: dict, widths: np.ndarray, equations: NormalEquations, far: bool
     ) -> np.ndarray:  # fmt: skip
         """Update the covariances of the scalars of lidars of one kind, and of the harmonics of each, by the data: means
-        over the shares, weighted by evidence given the equations (k, k) and (k,) about lidars without errors. Return
-        the `widths` (k,), with those of the range scales that may be far off."""
+        over the shares, weighted by evidence given the equations (k, k) about lidars without errors. Return the
+        `widths` (k,), with those of the range scales that may be far off."""
         chosen = {key: part for key, part in kinds.items() if key[1] in SCALAR_KINDS}
-        columns = _scalars(chosen)
-        if not len(columns):
+        if not chosen:
             return widths
-        slices, evidence = self._evidence(kinds, chosen, widths, information, gradient)
-
+        slices, columns, alone = self._eliminated(kinds, chosen, widths, equations)
+        present = widths[columns]
         for key, _ in self._columns_by_group(slices):
             (group, kind), odds = key, 1.0
             if kind == "harmonics":
@@ -558,21 +560,21 @@ class Solver:
                 trials = [shares[0] ** 2 * (each - varying) + share**2 * varying for share in shares]
             else:
                 continue
-            self._average(key, trials, evidence, widths[columns], odds)
+            self._average(key, trials, slices, present, alone, odds)
         # A room does not determine a scale common to all lidars, nor that of a single lidar.
-        nominal, scales = evidence(widths[columns])[0], []
+        nominal, scales = self._evidence(slices, present, alone)[0], []
         for (lidar, kind), part in slices.items():
             column = part.start + np.flatnonzero(self._roots[lidar][kind][RANGE_SCALE])
             for times in FAR if far and len(column) and len(self.unknowns.models) > 1 else ():
-                trial = widths[columns].copy()
+                trial = present.copy()
                 trial[column] *= times
-                log_evidence, values = evidence(trial)
+                log_evidence, values = self._evidence(slices, trial, alone)
                 scales.append((log_evidence + np.log(ODDS_OF_FAR), column, values[column]))
         # The covariance has to include every plausible scale: whose it is, the data often leaves open.
-        best, widened = max([nominal, *(log_evidence for log_evidence, *_ in scales)]), widths[columns].copy()
+        best, widened = max([nominal, *(log_evidence for log_evidence, *_ in scales)]), present.copy()
         for log_evidence, column, values in scales:
             if log_evidence > best - EVIDENCE_MARGIN:
-                widened[column] = np.maximum(widened[column], np.hypot(widths[columns][column], values))
+                widened[column] = np.maximum(widened[column], np.hypot(present[column], values))
         result = widths.copy()
         result[columns] = widened
         return result

@@ -1,5 +1,6 @@
 """The alignment's parts: cells of directions, observability in words, methods by name, passes of the joint estimate."""
 
+import itertools
 from collections import OrderedDict
 from dataclasses import replace
 from importlib.metadata import EntryPoint
@@ -305,6 +306,48 @@ def test_what_does_not_come_from_normals_is_not_weakened_by_their_noise():
 def test_the_way_on_is_that_of_all_further_steps_where_they_become_shorter_slowly(step, before, times):
     ahead = joint_estimate._ahead(np.array([step, 0.0]), np.array([before, 0.0]))
     np.testing.assert_allclose(ahead, [times * step, 0.0])
+
+
+@pytest.fixture
+def estimated(monkeypatch):
+    """A function that returns where the second lidar ends along x, by so many passes, if these move it by `step(x,
+    number)`, all in standard deviations. Eigenvectors point one way or the other from pass to pass."""
+    signs, eigh = itertools.cycle([1.0, -1.0]), np.linalg.eigh
+
+    def either_way(matrix):
+        values, axes = eigh(matrix)
+        return values, next(signs) * axes
+
+    def by(step, deviation=1e-3):
+        unknowns, numbers = Unknowns((load_sensor("jt128_sparse").error_model(),) * 2), itertools.count(1)
+        solution = SimpleNamespace(covariance=deviation**2 * np.eye(unknowns.size))
+        block, equations = SimpleNamespace(noise=None), SimpleNamespace(noise=np.zeros((6, 6)))
+
+        def one_pass(places, state, *_):
+            solution.number, change = next(numbers), np.zeros(unknowns.size)
+            x = state.base_from_lidar[1][0, 3] / deviation
+            change[unknowns.free_poses[0]] = deviation * step(x, solution.number)
+            now = SimpleNamespace(change=change, covariance=solution.covariance)
+            return joint_estimate.JointEstimate(unknowns.moved(state, change), now, equations, [block])
+
+        monkeypatch.setattr(joint_estimate, "_one_pass", one_pass)
+        state = State((np.eye(4), np.eye(4)), tuple(np.zeros(model.size) for model in unknowns.models))
+        end = joint_estimate.estimate_jointly([(None, None)], state, SimpleNamespace(unknowns=unknowns))
+        return end.state.base_from_lidar[1][0, 3] / deviation, solution.number
+
+    monkeypatch.setattr(np.linalg, "eigh", either_way)
+    return by
+
+
+def test_an_estimate_that_becomes_better_slowly_ends_where_it_would(estimated):
+    end, passes = estimated(lambda x, _: 0.2 * (20.0 - x))
+    assert abs(end - 20.0) < 0.3 and passes <= 10  # alone, 16 passes would leave 0.6
+
+
+def test_a_step_as_long_as_the_one_before_is_no_reason_to_go_on(estimated):
+    steps = {3: -0.3, 4: -0.3, 5: 0.05}
+    end, passes = estimated(lambda _, number: steps.get(number, 0.0))
+    assert passes == 5 and end == pytest.approx(sum(steps.values()))
 
 
 @pytest.mark.parametrize("share", [0.5 * joint_estimate.HINGES, 2.0 * joint_estimate.HINGES])

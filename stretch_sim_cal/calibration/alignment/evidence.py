@@ -303,6 +303,20 @@ class Evidence:
             closely = views.under(between(self.poses, pair), leniency=findings.CLOSELY)
         return findings.wrong_minimum(self.agreement[place][pair], self.near(pair), closely)
 
+    def refuting(self) -> list[Finding]:
+        """Return the refusals beside which all others are meaningless: robot or scene moved, a transform is wrong, or
+        two lidars see too little in common."""
+        refusals = self.each(
+            lambda n, _: findings.movement(self.places[n].motion, self.places[n].moving, self.blocks[n].num_used)
+        )
+        refusals += self.each(self.wrong_minimum, self.ties.pairs)
+        if refusals or len(self.names) > len(SIDES):  # of more lidars others tie the two
+            return refusals
+        return self.each(
+            lambda n, pair: findings.overlap_refusals(self.agreement[n][pair], self.blocks[n].used_between(pair)),
+            self.ties.pairs,
+        )
+
     def unfit_pairs(self) -> dict[Pair, tuple[Consistency, list[Finding]]]:
         """Return the pairs that do not fit the joint estimate, with the agreement of their views and the reasons; only
         the `worse` ones if there are any, since the estimate is then the coarse one."""
@@ -347,10 +361,7 @@ def _seen_pairs(evidence: Evidence) -> list[SeenPair]:
 
 
 def checked(evidence: Evidence, intake: FrameIntake, settings: AlignmentSettings) -> LidarPoses:
-    """Return the result with its covariance and its findings.
-
-    If robot or scene moved, or a transform is wrong, the other checks are meaningless and skipped.
-    """
+    """Return the result with its covariance and its findings."""
     blocks, scale, covariance, numbers = evidence.blocks, evidence.scale, evidence.covariance, evidence.numbers
     places, names, poses, agreement = evidence.places, evidence.names, evidence.poses, evidence.agreement
     pairs, each, disturbed = evidence.ties.pairs, evidence.each, max(place.moving for place in places)
@@ -359,12 +370,7 @@ def checked(evidence: Evidence, intake: FrameIntake, settings: AlignmentSettings
         pair: settings.directions(evidence.covariance_between(pair), settings.base_from_left) for pair in against_first
     }
     described = {pair: evidence.against_description(pair) for pair in against_first}
-    refusals = each(lambda n, _: findings.movement(places[n].motion, places[n].moving, blocks[n].num_used))
-    refusals += each(evidence.wrong_minimum, pairs)
-    if len(names) == len(SIDES):  # of more lidars others tie the two
-        refusals = refusals or each(
-            lambda n, pair: findings.overlap_refusals(agreement[n][pair], blocks[n].used_between(pair)), pairs
-        )
+    refusals = evidence.refuting()
     differing = each(lambda _, pair: evidence.differing_units(pair), pairs, in_places=False)
     undetermined = each(lambda _, pair: unobserved(directions[pair]), against_first, in_places=False)
     of_units = findings.unit_warnings(numbers, evidence.sensors, names) + evidence.waves_of_directions()

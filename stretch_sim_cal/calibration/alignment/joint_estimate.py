@@ -28,6 +28,9 @@ CONVERGED, MAX_REPEATS, REPEATS_WITHOUT = 0.5, 12, 3
 # If a step is longer than this share of the one before it, the steps to come are taken at once, at most so many times
 # as far; steps that are shorter than so many standard deviations are noise.
 SLOW, FURTHEST, NOISE_STEP = 0.5, 10.0, 0.15
+# Along axes of its covariance that are less certain than this (m, rad), an estimate, which is refused then, stays as it
+# is after the first pass: it would wander about.
+WANDERS = 0.05
 # Steps shorter than this, in standard deviations, are the last ones after that.
 STILL = 0.1
 # A direction hinges on one place if that has more than this share of the information about it. The estimate without
@@ -69,33 +72,44 @@ def estimate_jointly(
 ) -> JointEstimate:
     """Return the estimate, from a first state, by the patches of the rooms at all standing places. One that does not
     converge, as in a round room, is that of the last of `PASSES`, which is closest to the first state."""
-    noises, before = [Noise.first(len(places[0]))] * len(places), None
+    noises, changes = [Noise.first(len(places[0]))] * len(places), []
     for number in range(len(PASSES) + repeats):
         slack, grids = PASSES[min(number, len(PASSES) - 1)]
         estimate = _one_pass(places, state, noises, slack, grids, solver)
-        state, solution, noises = estimate.state, estimate.solution, [block.noise for block in estimate.blocks]
-        poses = solver.unknowns.free_poses
-        change, covariance = solution.change[poses], solver.unknowns.of_free_poses(solution.covariance)
-        variances, axes = np.linalg.eigh(covariance)
-        axes *= np.sqrt(variances)
-        step = np.linalg.solve(axes, change)
-        # Along axes of which noise has most of the information (it is not in the covariance, `kept_shares`), it would
-        # lead away from the guess.
-        determined = np.einsum("ia,ij,ja->a", axes, estimate.equations.noise, axes) < BY_NOISE / (1.0 - BY_NOISE) ** 2
-        ahead = np.zeros(len(step)) if before is None else _ahead(step, before) * determined
-        last = STILL if before is None else CONVERGED
+        solution, noises = estimate.solution, [block.noise for block in estimate.blocks]
+        poses, change = solver.unknowns.free_poses, solution.change.copy()
+        variances, axes = np.linalg.eigh(solver.unknowns.of_free_poses(solution.covariance))
+        wandering = axes * (variances > WANDERS**2)
+        if number and wandering.any():
+            back = np.zeros(len(change))
+            back[poses] = -wandering @ (wandering.T @ change[poses])
+            change += back
+            estimate = replace(estimate, state=solver.unknowns.moved(estimate.state, back))
+        state = estimate.state
+        if slack:
+            continue
+        changes.append(change[poses])
         if number < len(PASSES) - 1:
-            before = None if slack else step
             continue
         if number == len(PASSES) - 1:
             first = estimate
-        if np.linalg.norm(step + ahead) < last * np.sqrt(len(step)):
+        axes *= np.sqrt(variances)
+        steps = np.linalg.solve(axes, np.transpose(changes)).T
+        # Along axes of which noise has most of the information (it is not in the covariance, `kept_shares`), it would
+        # lead away from the guess.
+        determined = np.einsum("ia,ij,ja->a", axes, estimate.equations.noise, axes) < BY_NOISE / (1.0 - BY_NOISE) ** 2
+        ahead, last = np.zeros(len(variances)), STILL
+        if len(steps) > 1:
+            ahead, last = _ahead(steps[-1], steps[-2]) * determined, CONVERGED
+        if np.linalg.norm(steps[-1] + ahead) < last * np.sqrt(len(ahead)):
             break
-        further = np.zeros(solver.unknowns.size)
-        further[poses] = axes @ ahead
-        state = solver.unknowns.moved(state, further)
-        # Only two steps in direct succession show how fast the steps become shorter.
-        before = None if ahead.any() else step
+        # Steps that become shorter as slowly once may be noise.
+        if len(steps) > 2:
+            ahead *= _ahead(steps[-2], steps[-3]) != 0.0
+            if ahead.any():
+                further = np.zeros(solver.unknowns.size)
+                further[poses] = axes @ ahead
+                state, changes = solver.unknowns.moved(state, further), []
     else:
         return replace(first, drift=pose_change(first.state, state))
     return estimate
@@ -107,8 +121,8 @@ def _one_pass(
     """Return the estimate after one pass from a state, by surfaces that are up to `slack` (m) apart."""
     noises = [replace(noise, of_channels=solver.by_surface) for noise in noises]
     blocks = [room_block(lidars, state, noise, slack, grids) for lidars, noise in zip(places, noises, strict=True)]
-    equations = equations_of(blocks, places, solver.unknowns)
-    # Far from the solution many residuals look like a wrong scale.
+    # Far from the solution many residuals look like a wrong scale; errors by surface do not matter yet.
+    equations = equations_of(blocks, places, Unknowns(solver.unknowns.models) if slack else solver.unknowns)
     state, solution = solver.step(equations, state, equations.noise, far=slack == 0.0)
     return JointEstimate(state, solution, equations, blocks)
 

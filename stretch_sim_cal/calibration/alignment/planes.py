@@ -180,14 +180,14 @@ class RoomAlignment:
             PlaceEvidence(view, last, motion_of(last.surface, last.flat, last.noise))
             for view, last in zip(views, blocks, strict=True)
         ]
-        hinging = 0.0 if worse else leave_one_place_out(places, estimate, solver)
-        if estimate.drift is not None:
-            hinging = hinging + np.outer(estimate.drift, estimate.drift)
-        leaning = [] if worse else leave_one_surface_out(places, estimate, solver)
+        drift = 0.0 if estimate.drift is None else np.outer(estimate.drift, estimate.drift)
         evidence = Evidence(
-            seen, ties, self._initial, self._names, self._sensors, estimate.solution, unknowns, hinging, leaning,
-            fallback, worse,
+            seen, ties, self._initial, self._names, self._sensors, estimate.solution, unknowns, drift,
+            coarse_covariance=fallback, worse=worse,
         )  # fmt: skip
+        if not (worse or evidence.refuting()):
+            hinging = drift + leave_one_place_out(places, estimate, solver)
+            evidence = replace(evidence, hinging=hinging, leaning=leave_one_surface_out(places, estimate, solver))
         self._solved = None if worse else (places[0], estimate, solver, evidence.covariance)
         return evidence, replace(estimate, equations=solver.without_surfaces(estimate.equations))
 
