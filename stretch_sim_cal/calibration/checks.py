@@ -29,8 +29,11 @@ from stretch_sim_cal.geometry.planes import UP, floor_between, floor_error, floo
 from stretch_sim_cal.geometry.transforms import SIDES, error, inverse, log
 
 FAR_HEIGHT, FAR_TILT = 0.05, float(np.deg2rad(5.0))
+# base_link may lie so far (m) below the floor, or lower than it is described there: it may lie on it.
+BELOW = 0.01
 # Standard deviations beyond which a user is warned.
 CERTAIN_TRANSLATION, CERTAIN_ROTATION = 0.001, float(np.deg2rad(0.02))
+CERTAIN_TILT = float(np.deg2rad(0.1))  # of the floor: under the wheels, even an even one is unsure by 0.02 deg
 OLD = datetime.timedelta(days=365)
 # The entries that are read; others are kept as they are, and those so similar to one are reported.
 READ, MISSPELLED = (RIGHT_TO_LEFT, *FLOORS, MOUNTS, WHEELS), 0.9
@@ -81,12 +84,14 @@ def problems(calibration: CalibrationFile, described: Described | None = None) -
     for name, pose in calibration.to_left.items():
         far, _ = model_findings(described.to_left.get(name), pose, ("left", name))
         sentences += [f"{name}{TO_LEFT}: {finding}" for finding in far]
-    if plane is not None and plane.offset < 0:
+    footprint = described.footprint_from_base
+    floor = None if footprint is None else floor_of_footprint(footprint)
+    if plane is not None and plane.offset < min(0.0 if floor is None else floor.offset, 0.0) - BELOW:
         sentences.append(f"base_link lies {-plane.offset * 1e3:.1f} mm below the floor; the transform may be inverted")
     elif plane is not None and plane.normal[2] < 0.5:
         sentences.append("base_link's z axis does not point up from the floor; the transform is between other frames")
-    elif plane is not None and described.footprint_from_base is not None:
-        height, tilt = floor_error(floor_of_footprint(described.footprint_from_base), plane)
+    elif plane is not None and floor is not None:
+        height, tilt = floor_error(floor, plane)
         if height > FAR_HEIGHT or tilt > FAR_TILT:
             sentences.append(f"the floor is {height * 1e3:.0f} mm and {np.degrees(tilt):.1f} deg from the description")
     robots = sorted({entry.robot_id for entry in calibration.entries.values() if entry.robot_id})
@@ -175,7 +180,8 @@ def concerns(
             sentences.append(f"{what} has no covariance (written by another program); its accuracy is unknown")
         elif entry is not None:
             translation, rotation = deviations(entry.covariance)
-            if translation > CERTAIN_TRANSLATION or rotation > CERTAIN_ROTATION:
+            certain = CERTAIN_TILT if entry is floor else CERTAIN_ROTATION
+            if translation > CERTAIN_TRANSLATION or rotation > certain:
                 deviation = f"{translation * 1e3:.2f} mm, {np.degrees(rotation):.3f} deg"
                 sentences.append(f"{what} is uncertain: standard deviation {deviation}")
     return sentences

@@ -84,7 +84,7 @@ def _check(args: argparse.Namespace) -> int:
         "concerns": concerns + [str(said) for each in agreements(calibration) for said in each.findings()],
     }
     if not args.robot and not args.model and any("description" in problem for problem in findings["problems"]):
-        findings["concerns"].append(COMPARED)
+        findings["concerns"].insert(0, COMPARED)
     if args.other:
         findings["comparison"] = _comparison(calibration, CalibrationFile.load(args.other), args)
     agreed = all(part["agrees"] for part in findings.get("comparison", {}).get("parts", []))
@@ -186,7 +186,7 @@ def _export(args: argparse.Namespace) -> int:
     if args.form != "calibration-values":
         only_with(args, ["record", "rollback"], "--as calibration-values")
     if args.out and args.form in ("urdf", "xacro"):
-        only_with(args, ["json"], "what is printed, not with --out,")
+        only_with(args, ["json"], "what is printed, not with --out")
     if args.rollback:
         return _roll_back(args)
     path = args.file or keys.default_path()
@@ -198,7 +198,7 @@ def _export(args: argparse.Namespace) -> int:
         check_lidars(calibration, profile.lidars)
     found = problems(calibration, described(model, profile))
     if found:
-        found += [] if args.robot or args.model else [COMPARED]
+        found = found if args.robot or args.model else [COMPARED, *found]
         raise Refused(f"{path}: {'; '.join(found)}")
     if args.out and args.record:
         raise InputError("--record writes the robot's own values file, --out another file: give one of them")
@@ -297,7 +297,7 @@ def _values(calibration: CalibrationFile, joints: list[JointOrigin], args: argpa
 def _roll_back(args: argparse.Namespace) -> int:
     if args.file:
         raise InputError(f"{args.file}: --rollback restores the values file and reads no calibration")
-    only_with(args, ["record", "model", "robot", "json"], "a calibration, not with --rollback,")
+    only_with(args, ["record", "model", "robot", "json"], "a calibration, not with --rollback")
     target = args.out or default_values_path()
     backup = files.rollback(target)
     print(f"{target}: restored from {backup.name}; the replaced version is {target.name}.rolled_back")

@@ -57,6 +57,14 @@ def test_what_forbids_the_use_of_a_file(given, words):
     assert [words in problem for problem in problems(file(**given), described)] == [True] * (words is not None)
 
 
+@pytest.mark.parametrize("height", [None, 0.0, -0.03])
+def test_base_link_may_lie_on_the_floor_or_where_it_is_described_below_it(height):
+    at = None if height is None else footprint_from_base(Plane.from_coefficients([0, 0, 1], height))
+    for above, below in ((0.0, False), (-0.002, False), (-0.012, True)):
+        found = problems(file(height=above + (height or 0.0)), Described({"right": POSE}, at))
+        assert [below and "below the floor" in problem for problem in found] == [True] * below
+
+
 def test_entries_of_two_robots_are_a_problem():
     calibration = file()
     entries = [replace(entry, robot_id=name) for name, entry in zip("ba", calibration.entries.values(), strict=True)]
@@ -83,6 +91,8 @@ def unsure(length, angle):
         ({"covariance": unsure(0.00099, 0.019 * DEGREE)}, []),
         ({"covariance": unsure(0.00101, 0.0)}, ["the alignment is uncertain: standard deviation 1.01 mm, 0.001 deg"]),
         ({"covariance": unsure(0.0, 0.021 * DEGREE)}, ["the alignment is uncertain: standard deviation 0.10 mm"]),
+        ({"floor_covariance": np.diag([0.0005, 0.09 * DEGREE, 0]) ** 2}, []),
+        ({"floor_covariance": np.diag([0.0005, 0, 0.11 * DEGREE]) ** 2}, ["the floor is uncertain"]),
         ({"floor_covariance": np.diag([0.002, 0, 0]) ** 2}, ["the floor is uncertain: standard deviation 2.00 mm"]),
     ],
 )
