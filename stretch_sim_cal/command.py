@@ -60,7 +60,7 @@ def only_with(args: Any, names: Iterable[str], reader: str) -> None:
     """Raise `InputError` for a given option, of those `names`, that only a command with `reader` reads."""
     for name in names:
         if name in args.given:
-            raise InputError(f"--{name.replace('_', '-')} applies to {reader} only")
+            raise InputError(f"--{name.replace('_', '-')} applies only to {reader}")
 
 
 def joined(arguments: Sequence[str]) -> list[str]:

@@ -208,7 +208,8 @@ def _file_name(nodeid: str) -> str:
 
 
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
-    if file_path.suffix not in (".yaml", ".yml"):
+    of_a_run = file_path.name == "scenario.yaml" and file_path.with_name("result.json").exists()
+    if file_path.suffix not in (".yaml", ".yml") or of_a_run:
         return None
     with contextlib.suppress(OSError, UnicodeDecodeError):
         if SCENARIO.match(file_path.read_text(encoding="utf-8")):

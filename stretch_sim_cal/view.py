@@ -38,7 +38,7 @@ def opened(options: Any) -> "View | None":
     installed, the file cannot be written, or the port is taken."""
     file, port, host = options.view_file, options.view_port, options.view_host
     if host and not port:
-        raise InputError("--view-host applies to --view-port only")
+        raise InputError("--view-host applies only to --view-port")
     if port is not None and not 1 <= port <= 65535:
         raise InputError(f"--view-port: is {port}; expected a port from 1 to 65535")
     if not (options.view or file or port):

@@ -6,11 +6,14 @@ Python API report the same ones.
 
 | question | checks |
 |---|---|
-| observed? | `unobserved` (observability.py), `overlap_refusals`, `little_support`, `check_support`, `mount_refusals` |
-| residuals explained? | `large_residuals`, `wrong_minimum`, `check_shape`, `check_disagreement`, `mount_warnings` |
-| moved? | `movement`, `disturbance`, `check_motion` |
+| observed? | `unobserved` (observability.py), `overlap_refusals`, `narrow_overlap`, `little_support`, \
+`check_support`, `mount_refusals` |
+| residuals explained? | `large_residuals`, `wrong_minimum`, `leaning`, `dissenting`, `another_opinion`, \
+`check_shape`, `check_disagreement`, `mount_warnings` |
+| moved? | `movement`, `single_scan`, `disturbance`, `changed_scene`, `check_motion` |
 | plausible against the description? | `model_findings`, `mirrored`, `in_other_axes`, `left_off`, `mount_refusals` |
-| which prior is exceeded? | `unit_warnings` |
+| which prior is exceeded? | `unit_warnings`, `noisy_ranges`, `impossible_units`, `impossible_scan_motions`, \
+`impossible_wander`, `differing_ranges`, `lateral_offsets`, `waves_of_directions`, `distorted` |
 """
 
 import itertools

@@ -106,20 +106,20 @@ def _check(args: argparse.Namespace) -> None:
     if args.mounts:
         takes_one_recording("--mounts")
         only_with(args, [*(option.name for option in VIEW_OPTIONS), "accept"], "alignment and floor")
-        only_with(args, ["drive", *OF_DRIVING], "a robot that drove, not with --mounts,")
-        only_with(args, OF_STANDING, "a recording, not with --mounts,")
+        only_with(args, ["drive", *OF_DRIVING], "a robot that drove, not with --mounts")
+        only_with(args, OF_STANDING, "a recording, not with --mounts")
         return
     only_with(args, [option.name for option in MOUNT_OPTIONS], "--mounts")
     if args.drive:
         takes_one_recording("--drive")
-        only_with(args, [*OF_STANDING, "max_time_difference"], "a standing robot, not with --drive,")
+        only_with(args, [*OF_STANDING, "max_time_difference"], "a standing robot, not with --drive")
     else:
         only_with(args, OF_DRIVING, "--drive")
     if args.only == "floor":
         takes_one_recording("--only floor")
-        only_with(args, ["method", "accept"], "--only alignment, or both,")
+        only_with(args, ["method", "accept"], "--only alignment, or both")
     elif args.only == "alignment":
-        only_with(args, ["floor_method"], "--only floor, or both,")
+        only_with(args, ["floor_method"], "--only floor, or both")
     if args.floor_method is not None:
         methods.floor_method(args.floor_method)  # an unknown one shows now, not after the alignment
     if not hasattr(methods.alignment_method(args.method or methods.DEFAULT_ALIGNMENT_METHOD), "new_place"):
@@ -263,7 +263,7 @@ def calibrate_mounts(args: argparse.Namespace) -> int:
     path = args.recording[0]
     in_recording = is_recording(path)
     if in_recording:
-        only_with(args, ["base_frame", "footprint_frame"], "a recording, not with --mounts,")
+        only_with(args, ["base_frame", "footprint_frame"], "a recording, not with --mounts")
     else:
         only_with(args, [*recorded.NAMES, "max_time_difference", "num_samples"], "a recording")
     profile, file = recorded.with_defaults(args), CalibrationFile.load_or_empty(args.out)

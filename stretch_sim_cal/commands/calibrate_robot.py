@@ -92,7 +92,7 @@ def run(args: argparse.Namespace) -> int:
     folder = (args.work or default_folder()).expanduser().resolve()
     for end in filter(args.given.__contains__, AT_THE_END):
         others = sorted(args.given & vars(args).keys() - AT_THE_END[end] - {end, "command", "action"})
-        command.only_with(args, others, f"a calibration to run, not with --{end},")
+        command.only_with(args, others, f"a calibration to run, not with --{end}")
     with locked(folder):
         if args.rollback:
             for path in last_accepted(folder).roll_back():

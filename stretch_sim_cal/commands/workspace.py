@@ -68,7 +68,7 @@ def run(args: argparse.Namespace) -> int:
     elif args.floor is not None and not math.isfinite(args.floor):
         raise InputError(f"--floor {args.floor}: expected a height in m")
     if args.orientations is not None:
-        only_with(args, ["plot", "resolution"], "the points that are reached, not with --orientations,")
+        only_with(args, ["plot", "resolution"], "the points that are reached, not with --orientations")
         point = numbers("--orientations", args.orientations, {3: "x y z"})
     model = load(args)
     held = joint_values(model, args.joint)

@@ -274,7 +274,7 @@ def conduct(session: Session, args: argparse.Namespace, say: Callable) -> int:
     for check in look.checks:
         say(check.line())
     if look.missed:
-        names = ", ".join(check.name for check in look.missed)
+        names = ", ".join(dict.fromkeys(check.name for check in look.missed))
         error = RunFailure if any(check.verdict == "silent" for check in look.missed) else Refused
         raise error(f"the robot is not ready ({names}): see the remedies above; {TRY_AGAIN}")
     if not session.files.clouds.is_file():

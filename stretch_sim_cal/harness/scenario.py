@@ -46,7 +46,7 @@ KEYS = {"name", "description", "expected", "simulation", "stages", "refusal", "r
 
 # What a tolerance is of: the left and the right lidar together, the stage as a whole, or one lidar each, of these.
 PAIR, BOTH_SIDES, WHOLE, FURTHER, EACH = "pair", "sides", "whole", "further", "each"
-WRONG = "{key} is {error}, above its tolerance of {tolerance:g}: the result of {producer} is wrong"
+WRONG = "{key} is {error}, above its tolerance of {tolerance:g} (by {producer})"
 TOO_FEW = (
     "{estimate} of its plan were skipped, above the share of {tolerance:g} that the scenario allows (tolerances: "
     "skipped_share); too few poses are left"

@@ -114,7 +114,7 @@ class Watcher:
     def _said(self) -> str:
         largest = {state.block.name: state for state in self._watch.states()}
         parts = [f"{name} {state.block.say(state.value)}" for name, state in largest.items()]
-        return f"valid; off by {', '.join(parts)}" if parts else "valid as far as can be determined"
+        return f"valid; drift: {'; '.join(parts)}" if parts else "valid as far as can be determined"
 
     def _refresh(self) -> None:
         if self._digest_now() == self._digest:

@@ -278,8 +278,8 @@ def test_what_cannot_be_read_as_a_drive_is_named_in_one_line(driven, tmp_path, c
     for options, message in (
         (["--drive"], "places where the robot stood: 1, long enough"),
         (["--drive", "--odometry-topic", "/odom"], "has no topic /odom"),
-        (["--odometry-topic", "/odom"], "--odometry-topic applies to --drive only"),
-        (["--continuous"], "--continuous applies to --drive only"),
+        (["--odometry-topic", "/odom"], "--odometry-topic applies only to --drive"),
+        (["--continuous"], "--continuous applies only to --drive"),
         (["--drive", "--only", "floor"], "not with --drive"),
         (["--drive", "--accept", "0", "1"], "--accept 0 1: 0 mm must be greater than zero"),
     ):  # fmt: skip

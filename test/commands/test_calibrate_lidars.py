@@ -295,7 +295,7 @@ def test_a_profiles_own_sensor_files_and_description_serve_a_recording_that_has_
     code, said = told("doctor", tmp_path / "room", *robot)
     assert code == 0 and "mast lidar: ring: there, 0 to 31; table: ours" in said
     code, said = told("doctor", *robot)
-    assert code == 2 and "--robot applies to --live or a recording only" in said
+    assert code == 2 and "--robot applies only to --live or a recording" in said
 
 
 def test_the_clouds_of_a_robot_with_one_lidar_may_be_on_another_topic_than_the_profiles(tmp_path):

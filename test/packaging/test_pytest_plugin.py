@@ -129,6 +129,9 @@ def test_scenario_files_are_tests(tmp_path):
     for name, text in (("fine", SCENARIO % 2.0), ("strict", SCENARIO % 0.001), ("settings", "a: 1\n"),
                        ("slip", SCENARIO.replace("num_samples", "samples") % 2.0)):  # fmt: skip
         (tmp_path / "scenarios" / f"{name}.yaml").write_text(text)
+    (earlier := tmp_path / "scenarios" / "out" / "strict").mkdir(parents=True)  # what a run leaves is no test
+    for name, text in (("scenario.yaml", SCENARIO % 0.001), ("result.json", "{}")):
+        (earlier / name).write_text(text)
     ended = run(tmp_path, "scenarios", "--junit-xml=junit.xml", "--simcal-artifacts=kept")
     assert ended.returncode == 1 and "2 failed, 1 passed" in ended.stdout, ended.stdout
     assert "lidars: translation      FAIL" in ended.stdout and "above its tolerance of 0.001" in ended.stdout

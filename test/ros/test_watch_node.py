@@ -42,7 +42,7 @@ def test_a_lidar_that_is_pushed_is_said_published_and_kept(graph, monkeypatch):
     with graph.simulator(*ROBOT) as truth:
         true_calibration(load_truth(truth)).save(graph.calibration_file)
         ended = watch(graph, 1, code=0)
-        assert "valid; off by lidar to lidar, translation" in ended.out
+        assert "valid; drift: lidar to lidar, translation" in ended.out
     with graph.simulator(*ROBOT, "--lidar-right-error=0,0,0,0.3,0,0"), robot_client(graph.domain) as client:
         heard = []
         client.node.create_subscription(DiagnosticArray, "/diagnostics", heard.append, 100)

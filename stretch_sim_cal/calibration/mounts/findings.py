@@ -161,8 +161,8 @@ def left_off(result: mounts.MountsResult, described: np.ndarray) -> list[Finding
     return when(
         beyond_chance and (distance >= WORTH_DISTANCE or angle >= WORTH_ANGLE), "left_lidar_off",
         f"the left lidar is {1e3 * distance:.0f} mm and {np.rad2deg(angle):.1f} deg from its described pose "
-        f"(standard deviation {1e3 * position:.0f} mm, {np.rad2deg(orientation):.1f} deg); floor and body shape are "
-        "off by as much", "run ros_calibrate_lidar_mounts",
+        f"(standard deviation {1e3 * position:.0f} mm, {np.rad2deg(orientation):.1f} deg); in base_link, floor "
+        "and body shape are off by as much", "run ros_calibrate_lidar_mounts",
     )  # fmt: skip
 
 
