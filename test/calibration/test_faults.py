@@ -37,7 +37,13 @@ def scene():
 
 @pytest.mark.parametrize(
     ("side", "jumps", "degrees"),
-    [("left", True, 0.15), ("right", False, 0.15), pytest.param("right", True, 3.0, marks=pytest.mark.long)],
+    [
+        ("left", True, 0.15),
+        *(
+            pytest.param("right", jumps, degrees, marks=pytest.mark.long)
+            for jumps, degrees in ((False, 0.15), (True, 3.0))
+        ),
+    ],
 )
 def test_a_lidar_that_moves_against_the_other_is_refused(scene, side, jumps, degrees):
     ways = np.arange(FRAMES) >= FRAMES // 2 if jumps else np.linspace(0.0, 1.0, FRAMES)
@@ -261,7 +267,8 @@ def test_another_opinion_than_both_allow_is_a_refusal():
 
 
 @pytest.mark.parametrize(
-    ("size", "code", "accepted"), [(2.0, "scan_motion", True), (8.0, "impossible_scan_motion", False)]
+    ("size", "code", "accepted"),
+    [(2.0, "scan_motion", True), pytest.param(8.0, "impossible_scan_motion", False, marks=pytest.mark.long)],
 )
 def test_clouds_deskewed_by_a_motion_that_was_none_are_right_and_named(scene, size, code, accepted):
     """Of so many times 4 mm and 0.1 deg in each scan."""

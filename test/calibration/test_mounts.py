@@ -163,7 +163,7 @@ BOX = PayloadBox("base_link", (0.16, 0.20, 0.12), (0.0, 0.05, 0.28))
     "robot_errors, named, bound",
     [
         ({"lift_scale": 1.006}, ("joint_scale_off", "lift_joint moves"), (3e-3,)),
-        ({"play": 0.005, "poses": FOUR}, None, (1.5e-3,)),
+        pytest.param({"play": 0.005, "poses": FOUR}, None, (1.5e-3,), marks=pytest.mark.long),
         ({"setup": dataclasses.replace(SETUP, joint_errors={"arm_l0_joint": TURNED_ARM}), "frames": 5,
           "poses": POSES}, ("link_misplaced", "arm_l0_link"), (1.5e-3, 0.15)),
         ({"setup": dataclasses.replace(SETUP, payload=(BOX,))}, ("payload", "base_link"), (3e-3,)),

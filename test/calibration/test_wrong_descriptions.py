@@ -47,12 +47,19 @@ def refusals(scene, clouds):
     ("changes", "sentence"),
     [
         ({"left": TURNED}, "the left lidar's clouds fit the description once they are turned by -90 deg about z"),
-        ({"right": TURNED}, "the right lidar's clouds fit the description once they are turned by -90 deg about z"),
+        pytest.param(
+            {"right": TURNED}, "the right lidar's clouds fit the description once they are turned by -90 deg about z",
+            marks=pytest.mark.long,
+        ),
         ({"left": TURNED, "right": TURNED}, "the clouds of lidars left and right fit the description once they are tu"),
-        ({"left": UPSIDE_DOWN}, "the left lidar's clouds fit the description once they are turned by 180 deg about x"),
+        pytest.param(
+            {"left": UPSIDE_DOWN},
+            "the left lidar's clouds fit the description once they are turned by 180 deg about x",
+            marks=pytest.mark.long,
+        ),
     ],
     ids=["left turned", "right turned", "both turned", "left upside down"],
-)
+)  # fmt: skip
 def test_clouds_in_other_axes_than_described_are_named_with_the_turn(two, changes, sentence):
     (found,) = refusals(two, points(two, **changes))
     assert found.code == "turned_clouds" and sentence in found.sentence

@@ -236,7 +236,7 @@ def test_every_lidar_has_errors_of_its_own(tmp_path):
     [
         pytest.param(40, 2, 0.003, 3.0, id="by 27 mm"),
         # From two or three places, as the processor's rounding has it; up to 5 mm of standard deviation are accepted.
-        pytest.param(33, 3, 0.008, 4.0, id="by incidence errors of 6 mm"),
+        pytest.param(33, 3, 0.008, 4.0, id="by incidence errors of 6 mm", marks=pytest.mark.long),
     ],
 )
 def test_lidars_whose_ranges_differ_are_aligned_where_that_looks_like_a_shift(number, places, furthest, most, tmp_path):

@@ -370,7 +370,7 @@ time.sleep(10_000)
     ("number", "later", "said"),
     [
         (signal.SIGKILL, 0.0, ""),
-        (signal.SIGKILL, 0.5, "connecting"),  # after the client has noticed
+        pytest.param(signal.SIGKILL, 0.5, "connecting", marks=pytest.mark.long),  # after the client has noticed
         (signal.SIGSTOP, 0.0, "no answer within 10 s"),
     ],
 )
@@ -436,7 +436,7 @@ def test_a_search_leaves_what_it_tried_and_the_worst_cases_files(tmp_path, metho
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.long)])
 def test_a_search_that_is_ended_keeps_what_it_computed_and_no_case_has_crashed_by_it(
     tmp_path, methods, start, temporary, number
 ):

@@ -139,7 +139,7 @@ def test_a_third_lidar_of_another_kind_is_simulated_recorded_and_calibrated_as_t
     assert code == 2 and "4 kinds for 3 lidars" in said
 
 
-@pytest.mark.parametrize("method", ["gicp", "published"])
+@pytest.mark.parametrize("method", ["gicp", pytest.param("published", marks=pytest.mark.long)])
 def test_a_method_for_two_aligns_every_lidar_with_the_left_one(recorded, tmp_path, method):
     simulator, folder = recorded
     out = tmp_path / "calibration.yaml"

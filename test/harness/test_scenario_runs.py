@@ -108,6 +108,7 @@ def test_a_refusal_in_one_process_is_judged_as_that_of_a_node(tmp_path):
     assert "sliding along base x" in json.loads((tmp_path / "corridor" / "result.json").read_text())["refused"]
 
 
+@pytest.mark.long
 def test_a_drive_is_judged_though_the_lidars_see_nothing_in_common(tmp_path):
     run = tmp_path / "drive_no_common_view"
     scenario = changed(run.name, tmp_path, drive={"turn_step": 120, "scans": 1})

@@ -143,8 +143,11 @@ def scan(sensor):
     return EmbeddedSimulator(SimulationSetup("furnished_room", sensor, 5)).scan("left", 0)
 
 
-@pytest.mark.parametrize("name", ["vlp16", "vlp32c", "qt64", "os0_128", "helios32", "bpearl", "xt32_sparse", "os0_32",
-                                  "jt128", "jt128_ideal", "jt128_sparse"])  # fmt: skip
+@pytest.mark.parametrize(
+    "name",
+    ["vlp16", "vlp32c", "qt64", "helios32", "bpearl", "xt32_sparse", "os0_32", "jt128", "jt128_sparse",
+     *(pytest.param(name, marks=pytest.mark.long) for name in ("os0_128", "jt128_ideal"))],
+)  # fmt: skip
 def test_each_kind_is_recognised_by_its_points_and_told_from_the_others(name):
     kind, clouds = load_sensor(name), []
     found = signature(sensor=name, seed=5, scans=2, change=clouds.append)

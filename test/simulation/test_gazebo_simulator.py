@@ -412,7 +412,9 @@ def test_robots_may_have_any_number_of_lidars_and_each_its_own_kind(monkeypatch,
             simulator.scan("top", 0)
 
 
-@pytest.mark.parametrize("gazebo", ["casts_rays", "other_texels", "turned_rays"], indirect=True)
+@pytest.mark.parametrize(
+    "gazebo", ["casts_rays", "other_texels", pytest.param("turned_rays", marks=pytest.mark.long)], indirect=True
+)
 def test_a_renderer_needs_no_display_and_points_off_the_surfaces_are_a_warning(gazebo, request, monkeypatch):
     fault = request.node.callspec.params["gazebo"]
     monkeypatch.delenv("DISPLAY", raising=False)
