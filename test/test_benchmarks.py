@@ -373,7 +373,7 @@ def test_edited_recordings_are_judged_and_options_that_nothing_reads_refused(
 ):  # fmt: skip
     faults = benchmark("faults")
     for options, said in (["--sets", "hall"], "--sets applies only to --data"), (
-        ["--data", str(tmp_path), "--kinds", "dome"], "--kinds applies to simulated recordings",
+        ["--data", str(tmp_path), "--kinds", "dome"], "--kinds applies only to simulated recordings",
     ):  # fmt: skip
         monkeypatch.setattr(sys, "argv", ["faults.py", *options])
         with pytest.raises(InputError, match=said):
