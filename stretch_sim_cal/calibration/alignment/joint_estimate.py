@@ -22,9 +22,8 @@ from stretch_sim_cal.geometry.transforms import apply, from_xyz_rpy, inverse, lo
 # The distance (m) that the lidars' surfaces may still have after the coarse stage and in the passes that follow, and
 # the number of shifted grids of patches: the bias by a grid's borders is different in each.
 PASSES = ((0.01, 1), (0.002, 1), (0.0, 2), (0.0, 2))
-# The last pass is repeated, at most so often, until the poses change by a smaller share of their standard deviations;
-# less often without a surface: what does not converge with all surfaces mostly does not without one, either.
-CONVERGED, MAX_REPEATS, REPEATS_WITHOUT = 0.5, 12, 3
+# The last pass is repeated, at most so often, until the poses change by a smaller share of their standard deviations.
+CONVERGED, MAX_REPEATS = 0.5, 12
 # If a step is longer than this share of the one before it, the steps to come are taken at once, at most so many times
 # as far; steps that are shorter than so many standard deviations are noise.
 SLOW, FURTHEST, NOISE_STEP = 0.5, 10.0, 0.15
@@ -223,8 +222,9 @@ def leave_one_surface_out(
             if _apart(estimate.solution, solution, unknowns) > LEANS:
                 all_others = [*places[:number], rest, *places[number + 1 :]]
                 moved = unknowns.moved(block.state, solution.change)
-                converged = estimate_jointly(all_others, moved, deepcopy(solver), REPEATS_WITHOUT)
-                result.append(Leaning(offset * normal, pose_change(estimate.state, converged.state)))
+                # How far it is need not be known exactly.
+                without_it = estimate_jointly(all_others, moved, deepcopy(solver), repeats=0)
+                result.append(Leaning(offset * normal, pose_change(estimate.state, without_it.state)))
     return result
 
 
