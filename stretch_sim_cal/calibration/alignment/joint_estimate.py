@@ -71,23 +71,27 @@ def estimate_jointly(
 ) -> JointEstimate:
     """Return the estimate, from a first state, by the patches of the rooms at all standing places. One that does not
     converge, as in a round room, is that of the last of `PASSES`, which is closest to the first state."""
-    noises, changes = [Noise.first(len(places[0]))] * len(places), []
+    noises, changes, poses = [Noise.first(len(places[0]))] * len(places), [], solver.unknowns.free_poses
+
+    def moved(state: State, twists: np.ndarray) -> State:
+        change = np.zeros(solver.unknowns.size)
+        change[poses] = twists
+        return solver.unknowns.moved(state, change)
+
     for number in range(len(PASSES) + repeats):
         slack, grids = PASSES[min(number, len(PASSES) - 1)]
         estimate = _one_pass(places, state, noises, slack, grids, solver)
         solution, noises = estimate.solution, [block.noise for block in estimate.blocks]
-        poses, change = solver.unknowns.free_poses, solution.change.copy()
+        change = solution.change[poses]
         variances, axes = np.linalg.eigh(solver.unknowns.of_free_poses(solution.covariance))
         wandering = axes * (variances > WANDERS**2)
         if number and wandering.any():
-            back = np.zeros(len(change))
-            back[poses] = -wandering @ (wandering.T @ change[poses])
-            change += back
-            estimate = replace(estimate, state=solver.unknowns.moved(estimate.state, back))
+            back = -wandering @ (wandering.T @ change)
+            change, estimate = change + back, replace(estimate, state=moved(estimate.state, back))
         state = estimate.state
         if slack:
             continue
-        changes.append(change[poses])
+        changes.append(change)
         if number < len(PASSES) - 1:
             continue
         if number == len(PASSES) - 1:
@@ -106,9 +110,7 @@ def estimate_jointly(
         if len(steps) > 2:
             ahead *= _ahead(steps[-2], steps[-3]) != 0.0
             if ahead.any():
-                further = np.zeros(solver.unknowns.size)
-                further[poses] = axes @ ahead
-                state, changes = solver.unknowns.moved(state, further), []
+                state, changes = moved(state, axes @ ahead), []
     else:
         return replace(first, drift=pose_change(first.state, state))
     return estimate
