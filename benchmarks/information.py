@@ -225,7 +225,7 @@ class Problem:
             clouds = {side: return_columns(returns_of(seen)) for side, seen in scans.items()}
             positions = stretch_profile().joint_positions(robot.model, pose)
             sample = robot.sample(f"pose {index}", positions, clouds, tuple(stretch_profile().offset_joints))
-            models.append(PosedSample(sample, robot.surfaces, {}))
+            models.append(PosedSample(sample, robot.surfaces, sample.base_from_link))
         reader = CloudReader(self.simulator.sensor, [model.sample.clouds[side] for model in models for side in SIDES])
         own = RobotUnknowns(robot.surfaces, settings, robot.nominal)
         unknowns = own.beside((self.model, self.model))

@@ -27,6 +27,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+from scipy import sparse
 from scipy.linalg import block_diag
 
 from stretch_sim_cal.calibration import findings as checks
@@ -249,7 +250,7 @@ class DrivenArray:
             noise = block.noise
             if on_floor:
                 drive = self._factors.with_variances(drive)
-        last = remeasured_block(lidars, drive.views(unknowns), block, trust)
+        last = remeasured_block(lidars, drive.views(unknowns), replace(block, elements=None), trust)
         return self._result(unknowns, drive, solution, last, floor, suspects)
 
     def _views(self, drive: Drive | None = None) -> list[Lidar]:
@@ -353,7 +354,8 @@ class DrivenArray:
         block.add_to(equations, of_views, lidars)
         factors.add_deskewing(equations, drive, of_views)
         change = of_views.by_driven(drive.stations)
-        reduced = NormalEquations(change.T @ equations.information @ change, change.T @ equations.gradient)
+        rows = sparse.csr_array(change)  # it is nearly all zeros
+        reduced = NormalEquations(rows.T @ equations.information @ rows, rows.T @ equations.gradient)
         of_room = reduced.information.copy()
         factors.add_stances(reduced, drive, unknowns)
         factors.add_odometry(reduced, drive, unknowns)

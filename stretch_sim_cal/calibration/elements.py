@@ -24,6 +24,7 @@ of 0.45, below which the gain itself counts.
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 from scipy import sparse
@@ -90,7 +91,7 @@ class Elements:
     reduction: np.ndarray
     of_units: float
 
-    @property
+    @cached_property
     def jacobian(self) -> np.ndarray:
         """The derivatives (K, 6 (n - 1)) of the residuals by the twists in base_link of all lidars but the first. The
         mean of both normals turns by half: as if the cell lay between both, so that a rotation of all as one body

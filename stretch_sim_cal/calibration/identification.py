@@ -173,7 +173,10 @@ def identify(stations: Sequence[StationScans], initial: np.ndarray | None) -> Id
     solver, first = Solver.starting(unknowns, (np.eye(4), initial))
     estimate = estimate_jointly(rooms, first, solver)
     state, solution = estimate.state, estimate.solution
-    blocks = [remeasured_block(room, state, block, None) for room, block in zip(rooms, estimate.blocks, strict=True)]
+    blocks = [
+        remeasured_block(room, state, replace(block, elements=None))
+        for room, block in zip(rooms, estimate.blocks, strict=True)
+    ]
     for number, (lidars, block) in enumerate(zip(seen, blocks, strict=True), start=1):
         if why := _refusals(lidars, block):
             raise Refused(f"recording {number}: {'; '.join(why)}")
@@ -183,10 +186,11 @@ def identify(stations: Sequence[StationScans], initial: np.ndarray | None) -> Id
         _unit(unknowns.models[side], state.units[side], covariance[unit, unit], stations[0].signatures[side])
         for side, unit in enumerate(unknowns.units)
     )
-    seen, signatures = list(zip(stations, rooms, blocks, strict=True)), stations[0].signatures
+    uncorrected, signatures = map(_uncorrected_alignment, rooms, blocks), stations[0].signatures
+    each_place = list(zip(stations, rooms, blocks, uncorrected, strict=True))
     residuals, noise = [], []
     for side, signature in enumerate(signatures):
-        parts = [_residuals(station.returns(side), lidars, block, side) for station, lidars, block in seen]
+        parts = [_residuals(station.returns(side), *of_place, side) for station, *of_place in each_place]
         residuals.append(joined(RangeResiduals, parts))
         noise.append(noise_law(residuals[-1], signature.quantisation, signature.sensor))
     return Identification(
@@ -253,8 +257,11 @@ def _trade_offs(unknowns: Unknowns, covariance: np.ndarray) -> list[str]:
     return sentences
 
 
-def _residuals(cloud: Cloud, lidars: tuple[Lidar, Lidar], last: RoomBlock, side: int) -> RangeResiduals:
-    """Return the residuals of single returns of a lidar from the planes of their cells."""
+def _residuals(
+    cloud: Cloud, lidars: tuple[Lidar, Lidar], last: RoomBlock, uncorrected: State, side: int
+) -> RangeResiduals:  # fmt: skip
+    """Return the residuals of single returns of a lidar from the planes of their cells, before and after correction of
+    the lidars' errors, without which the state is `uncorrected`."""
     lidar, state = lidars[side], last.state
     first = side * len(lidars[0].surface.points)
     members = last.members.each_cell_once()
@@ -271,7 +278,7 @@ def _residuals(cloud: Cloud, lidars: tuple[Lidar, Lidar], last: RoomBlock, side:
     returns = lidar.model.returns(points, channel, echo)
     cosines = members.cosines[nearest[near]]
     residuals = []
-    for estimate in (_uncorrected_alignment(lidars, last), state):
+    for estimate in (uncorrected, state):
         surface = in_base(lidars, estimate)
         again = remeasured(surface, last.flat[0], last.members)
         fits = fit_planes(again, last.variances, len(last.flat[0].centres))
@@ -303,11 +310,11 @@ def _uncorrected_alignment(lidars: tuple[Lidar, Lidar], last: RoomBlock) -> Stat
     """Return the best alignment on the same patches with all errors of the units 0."""
     state = replace(last.state, units=tuple(np.zeros_like(values) for values in last.state.units))
     for _ in range(BEFORE_STEPS):
-        block = remeasured_block(lidars, state, last, None)
+        block = remeasured_block(lidars, state, last)
         twist = tukey_fit(block.gaps.jacobian, block.gaps.values, block.gaps.variances + 0.01**2).twist
         left, right = state.base_from_lidar
         state = replace(state, base_from_lidar=(left, exp(twist) @ right))
-    remeasured_block(lidars, last.state, last, None)  # the cosines of incidence as they were
+    remeasured_block(lidars, last.state, last)  # the cosines of incidence as they were
     return state
 
 

@@ -6,6 +6,7 @@ symmetrically about the plane: neither choice depends on the sign of the noise, 
 """
 
 from dataclasses import dataclass, fields, replace
+from functools import cached_property
 
 import numpy as np
 import small_gicp
@@ -178,7 +179,7 @@ class Fits:
     counts: np.ndarray
     chi_squares: np.ndarray
 
-    @property
+    @cached_property
     def flat(self) -> np.ndarray:
         """A mask (G,) of the patches with enough members, and residuals that noise explains."""
         freedom = np.maximum(self.counts - 3.0, 1.0)
@@ -197,13 +198,15 @@ def fit_planes(members: Members, variances: np.ndarray, num_patches: int) -> Fit
     information = np.empty((num_patches, 3, 3))
     information[:, first, second] = information[:, second, first] = products
     # A weak prior (1 m high, 1000 % steep) keeps undetermined parameters finite.
-    information += np.diag([1.0, 0.01, 0.01])
-    covariances = np.linalg.inv(information)
+    information += np.diag(weak := np.array([1.0, 0.01, 0.01]))
+    counts = np.bincount(members.patch, minlength=num_patches)
+    covariances, seen = np.tile(np.diag(1.0 / weak), (num_patches, 1, 1)), counts > 0
+    covariances[seen] = np.linalg.inv(information[seen])
     right_side = group_sums(members.patch, num_patches, (weights * members.heights)[:, None] * design)
     coefficients = np.einsum("gij,gj->gi", covariances, right_side)
     residuals = members.heights - np.einsum("ki,ki->k", design, coefficients[members.patch])
     return Fits(
-        coefficients, covariances, residuals, np.bincount(members.patch, minlength=num_patches),
+        coefficients, covariances, residuals, counts,
         np.bincount(members.patch, weights=weights * residuals**2, minlength=num_patches),
     )  # fmt: skip
 
@@ -246,8 +249,7 @@ class Noise:
             return variances
         side, channel = surface.side[members.cell].astype(np.int64), surface.channel[members.cell]
         key = (members.patch * (side.max(initial=0) + 1) + side) * (channel.max(initial=0) + 1) + channel
-        _, group, counts = np.unique(key, return_inverse=True, return_counts=True)
-        return variances + counts[group] * (self.of_channels * members.cosines) ** 2
+        return variances + np.bincount(key)[key] * (self.of_channels * members.cosines) ** 2
 
 
 def _along_ray(scatter: np.ndarray, normals: np.ndarray, members: Members) -> np.ndarray:

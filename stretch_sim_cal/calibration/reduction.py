@@ -74,29 +74,25 @@ class NoisyPoses:
     elsewhere: np.ndarray
     turns: np.ndarray
 
-    def held(self, information: np.ndarray, root: np.ndarray, prior: np.ndarray) -> np.ndarray:
-        """Return the Cholesky factor (k, k) of an information, which is overwritten, with its `root` and `prior` (k,
-        k), with what holds poses that noise seems to determine."""
-        axes, shares = self._shares(information, root, prior)
+    def held(self, information: np.ndarray, root: np.ndarray, axes: np.ndarray, shares: np.ndarray) -> np.ndarray:
+        """Return the Cholesky factor (k, k) of an information, which is overwritten, with its `root`, with what holds
+        poses that noise seems to determine by its `shares`."""
         axes, shares = axes[:, shares > BY_NOISE], shares[shares > BY_NOISE]
         if not len(shares):
             return root
         information[np.ix_(self.columns, self.columns)] += HELD * (axes * shares) @ axes.T
         return cholesky_root(information)
 
-    def less_noise(self, information: np.ndarray, prior: np.ndarray) -> np.ndarray:
-        """Return the Cholesky factor (k, k) of an information, which is overwritten, with its `prior` (k, k), without
-        that of noise."""
-        axes, shares = self._shares(information, cholesky_root(information.copy()), prior)
+    def less_noise(self, information: np.ndarray, axes: np.ndarray, shares: np.ndarray) -> np.ndarray:
+        """Return the Cholesky factor (k, k) of an information, which is overwritten, without that of noise by its
+        `shares`."""
         information[np.ix_(self.columns, self.columns)] -= (axes * (1.0 - kept_shares(shares))) @ axes.T
         return cholesky_root(information)
 
-    def _shares(
-        self, information: np.ndarray, root: np.ndarray, prior: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
-        """Return the directions A (p, p) and the shares (p,) of noise, as of `noise_shares`, by an information (k, k)
-        with its Cholesky factor and its `prior` (k, k). To eliminate the errors that are like turns takes away noise
-        and information alike."""
+    def shares(self, root: np.ndarray, prior: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the directions A (p, p) and the shares (p,) of noise, as of `noise_shares`, by the Cholesky factor of
+        an information (k, k) and its `prior` (k, k). To eliminate the errors that are like turns takes away noise and
+        information alike."""
         elsewhere = self.elsewhere + prior
         of_poses = slice(len(self.columns))
         columns = np.concatenate([self.columns, self.turns])

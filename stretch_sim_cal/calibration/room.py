@@ -17,6 +17,7 @@ A patch of the floor has the floor's height at its spot, apart from the floor's 
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
+from functools import cached_property
 
 import numpy as np
 from scipy import sparse
@@ -534,7 +535,7 @@ class Gaps:
     spots: np.ndarray
     num_lidars: int
 
-    @property
+    @cached_property
     def jacobian(self) -> np.ndarray:
         """The derivatives (G, 6 (n - 1)) of the gaps by the twists of all lidars but the first, in the common frame."""
         return of_relative_poses(by_twist(self.points, self.normals), self.pairs, self.num_lidars)
@@ -577,14 +578,12 @@ def _variances_at(covariances: np.ndarray, spots: np.ndarray) -> np.ndarray:
 
 def _gaps_between(patches: Patches, first: Fits, second: Fits) -> tuple[np.ndarray, ...]:
     """Return the first seven fields of the gaps between two lidars."""
-    difference = first.covariances + second.covariances
+    usable = np.flatnonzero(first.flat & second.flat)
+    difference = first.covariances[usable] + second.covariances[usable]
     spot = _spots(difference)
     slope_deviations = 0.5 * np.sqrt(np.linalg.eigvalsh(difference[:, 1:, 1:])[:, -1])
-    usable = (
-        first.flat & second.flat & (np.linalg.norm(spot, axis=1) < 0.75 * patches.sizes)
-        & (slope_deviations < MAX_SLOPE_DEVIATION)
-    )  # fmt: skip
-    spot, difference = spot[usable], difference[usable]
+    certain = (np.linalg.norm(spot, axis=1) < 0.75 * patches.sizes[usable]) & (slope_deviations < MAX_SLOPE_DEVIATION)
+    usable, spot, difference = usable[certain], spot[certain], difference[certain]
     design = np.hstack([np.ones((len(spot), 1)), spot])
     slopes = 0.5 * (first.coefficients + second.coefficients)[usable, 1:]
     height = 0.5 * np.einsum("gi,gi->g", design, (first.coefficients + second.coefficients)[usable])
@@ -593,6 +592,6 @@ def _gaps_between(patches: Patches, first: Fits, second: Fits) -> tuple[np.ndarr
     normals /= np.linalg.norm(normals, axis=1, keepdims=True)
     points = patches.centres[usable] + np.einsum("ga,gai->gi", spot, axes) + height[:, None] * patches.normals[usable]
     return (
-        np.flatnonzero(usable), np.einsum("gi,gi->g", design, (second.coefficients - first.coefficients)[usable]),
+        usable, np.einsum("gi,gi->g", design, (second.coefficients - first.coefficients)[usable]),
         _variances_at(difference, spot), points, normals, axes, 0.25 * difference[:, 1:, 1:],
     )  # fmt: skip

@@ -13,6 +13,7 @@ smaller errors, and two units, or one lidar at two places, may differ from the f
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 from scipy import sparse
@@ -88,12 +89,24 @@ BEYOND_PRIOR = 4.0
 
 @dataclass(frozen=True)
 class Solution:
-    """The `change` (n,) of the unknowns, their marginal `covariance` (n, n), and, by lidar and kind of errors, the
-    `relative_deviations`: the standard deviation of this unit's errors over that of the sensor file."""
+    """The `change` (n,) of the unknowns, and, by lidar and kind of errors, the `relative_deviations`: the standard
+    deviation of this unit's errors over that of the sensor file. `root` (k, k) is the Cholesky factor of the
+    information about their coordinates in a `basis` (n, k)."""
 
     change: np.ndarray
-    covariance: np.ndarray
     relative_deviations: tuple[dict[str, float], ...]
+    basis: sparse.csr_array
+    root: np.ndarray
+
+    @cached_property
+    def covariance(self) -> np.ndarray:
+        """The marginal covariance (n, n) of the unknowns."""
+        return self.basis @ inverse_of_root(self.root) @ self.basis.T
+
+    def covariance_of(self, columns: np.ndarray) -> np.ndarray:
+        """Return the marginal covariance (c, c) of the unknowns in some columns (c,), without that of all others."""
+        half = solve_triangular(self.root, self.basis[columns].toarray().T, lower=True, check_finite=False)
+        return half.T @ half
 
 
 def scalar_numbers(state: State, covariance: np.ndarray, names: Sequence[str] = SIDES) -> dict[str, float]:
@@ -269,7 +282,8 @@ class Solver:
             prior = self._precision(kinds, wide)
             root = cholesky_root(information + prior)
             if noisy is not None:
-                root = noisy.held(information + prior, root, prior)
+                by_noise = noisy.shares(root, prior)
+                root = noisy.held(information + prior, root, *by_noise)
             solution = cho_solve((root, True), gradient - prior @ current)
             # A prior that the data exceeds by far must neither bias the estimate nor reduce its covariance.
             times = self._exceeding(kinds, np.abs(solution + current) / wide)[scalars]
@@ -282,8 +296,8 @@ class Solver:
             if converged:
                 break
         if noisy is not None:
-            root = noisy.less_noise(information + prior, prior)
-        return Solution(basis @ solution, rows @ inverse_of_root(root) @ rows.T, self.relative_deviations)
+            root = noisy.less_noise(information + prior, *by_noise)
+        return Solution(basis @ solution, self.relative_deviations, rows, root)
 
     def without_surfaces(self, equations: NormalEquations) -> NormalEquations:
         """Return the equations without the errors by which channels differ from surface to surface, which are
@@ -339,7 +353,7 @@ class Solver:
         units = [values.copy() for values in state.units]
         for group, index in itertools.product(self._groups, (CENTRE_SHARE, FIRING_SHARE)):
             columns = np.array([self.unknowns.units[lidar].start + index for lidar in group])
-            deviations = np.sqrt(np.maximum(solution.covariance[columns, columns], 0.0))
+            deviations = np.sqrt(np.diag(solution.covariance_of(columns)))
             shares = np.array([units[lidar][index] for lidar in group])
             nearest, varying = np.where(shares > 0.5, 1.0, 0.0), deviations > 0
             sure = (deviations < FIXED_BELOW) & (np.abs(shares - nearest) < 4.0 * deviations)

@@ -290,18 +290,23 @@ class ErrorModel:
         scalars[:, NEAR] = by_range * fading
         scalars[:, INCIDENCE] = by_range * longer_by_incidence(cosines)
         scalars[:, ECHO] = by_range * returns.echo
-        scalars[:, HARMONICS] = by_azimuth[:, None] * waves(returns.rotor, _HARMONICS)
+        wander = wander_shapes(returns.rotor)  # has all waves
+        harmonics, upward, aside = (
+            wander[:, np.column_stack([2 * numbers - 2, 2 * numbers - 1]).ravel()]
+            for numbers in (_HARMONICS, _UPWARD, _ASIDE)
+        )
+        scalars[:, HARMONICS] = by_azimuth[:, None] * harmonics
         scalars[:, CENTRE] = turned_back
         scalars[:, CENTRE_SHARE] = turned_back @ self.optical_centre
         firing = np.zeros(len(returns)) if self.firing_azimuths is None else self.firing_azimuths[returns.channel]
         scalars[:, FIRING_SHARE] = by_azimuth * firing
         points = rays * distances[:, None] + self._centres(returns.rotor, values, added)
         levers = np.hstack([normals, np.cross(points, normals)])
-        motion, wander = self._shares(returns.rotor)[:, None] * levers, by_range[:, None] * wander_shapes(returns.rotor)
-        upward = by_elevation[:, None] * waves(returns.rotor, _UPWARD)
-        aside = by_azimuth[:, None] * waves(returns.rotor, _ASIDE)
-        by_channel = np.stack([by_range, by_elevation, by_azimuth], axis=1)
-        return np.hstack([scalars, motion, wander, upward, aside]), by_channel
+        of_scans = (
+            self._shares(returns.rotor)[:, None] * levers, by_range[:, None] * wander, by_elevation[:, None] * upward,
+            by_azimuth[:, None] * aside,
+        )  # fmt: skip
+        return np.hstack([scalars, *of_scans]), np.stack([by_range, by_elevation, by_azimuth], axis=1)
 
     # What the simulator does: from true rays to published points.
 

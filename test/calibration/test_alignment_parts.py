@@ -320,14 +320,14 @@ def estimated(monkeypatch):
 
     def by(step, deviation=1e-3):
         unknowns, numbers = Unknowns((load_sensor("jt128_sparse").error_model(),) * 2), itertools.count(1)
-        solution = SimpleNamespace(covariance=deviation**2 * np.eye(unknowns.size))
+        solution = SimpleNamespace(covariance_of=lambda columns: deviation**2 * np.eye(len(columns)))
         block, equations = SimpleNamespace(noise=None), SimpleNamespace(noise=np.zeros((6, 6)))
 
         def one_pass(places, state, *_):
             solution.number, change = next(numbers), np.zeros(unknowns.size)
             x = state.base_from_lidar[1][0, 3] / deviation
             change[unknowns.free_poses[0]] = deviation * step(x, solution.number)
-            now = SimpleNamespace(change=change, covariance=solution.covariance)
+            now = SimpleNamespace(change=change, covariance_of=solution.covariance_of)
             return joint_estimate.JointEstimate(unknowns.moved(state, change), now, equations, [block])
 
         monkeypatch.setattr(joint_estimate, "_one_pass", one_pass)
@@ -360,14 +360,16 @@ def test_a_direction_that_one_place_determines_is_as_uncertain_as_without_it(mon
         information_along=lambda direction: 1.0, noise=None,
     )  # fmt: skip
     state, seen = SimpleNamespace(base_from_lidar=(np.eye(4), np.eye(4))), []
-    found = SimpleNamespace(blocks=[block], solution=SimpleNamespace(covariance=1e-8 * np.eye(6)), state=state)
-    solver = SimpleNamespace(unknowns=SimpleNamespace(of_free_poses=lambda matrix: matrix))
+    found = SimpleNamespace(
+        blocks=[block], solution=SimpleNamespace(covariance_of=lambda _: 1e-8 * np.eye(6)), state=state
+    )
+    solver = SimpleNamespace(unknowns=SimpleNamespace(free_poses=np.arange(6)))
     twist = np.array([end, 0.0, 0.0, 0.0, 0.0, 0.0])
     points = np.array([[2.5, 0.5, 0.0], [3.0, 0.0, 0.0], [0.0, 1.0, 0.0]])
     lidar = SimpleNamespace(surface=SimpleNamespace(points=points), only=lambda kept: seen.append(kept.tolist()))
     ended = SimpleNamespace(
         state=SimpleNamespace(base_from_lidar=(np.eye(4), exp(twist))),
-        solution=SimpleNamespace(covariance=rest**2 * np.eye(6)),
+        solution=SimpleNamespace(covariance_of=lambda columns: rest**2 * np.eye(len(columns))),
     )  # fmt: skip
     for name in ("_one_pass", "estimate_jointly"):
         monkeypatch.setattr(joint_estimate, name, lambda *_: ended)

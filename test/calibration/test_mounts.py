@@ -276,7 +276,7 @@ def test_rays_begin_at_the_optical_centre(robot, corrects):
     sample = robot.sample("pose", stretch_profile().joint_positions(robot.model, REST | POSES[0]), clouds)
     reader = CloudReader(sensor, list(clouds.values()))
     truth = simulator.ground_truth()["units"]
-    model = PosedSample(sample, robot.surfaces, {})
+    model = PosedSample(sample, robot.surfaces, sample.base_from_link)
     for side in SIDES:
         pose = simulator.base_from_lidar(side)
         values = values_from_mapping(reader.model, truth[side]["values"], side)

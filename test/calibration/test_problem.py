@@ -442,10 +442,9 @@ def test_the_share_that_a_driver_corrects_is_fixed_if_it_is_well_determined(shar
     unknowns = Unknowns((MODEL, MODEL))
     solver = Solver(unknowns, Priors(NOTHING))
     column = unknowns.units[1].start + CENTRE_SHARE
-    covariance = np.zeros((unknowns.size, unknowns.size))
-    covariance[column, column] = deviation**2
+    root = np.diag(np.where(np.arange(unknowns.size) == column, 1.0 / deviation, 1e9))
     units = (NOTHING.units[0], share * np.eye(MODEL.size)[CENTRE_SHARE])
-    solution = Solution(np.zeros(unknowns.size), covariance, ({}, {}))
+    solution = Solution(np.zeros(unknowns.size), ({}, {}), sparse.eye_array(unknowns.size, format="csr"), root)
     found = solver.with_fixed_shares(replace(NOTHING, units=units), solution)
     assert found.units[1][CENTRE_SHARE] == fixed and found.units[1][FIRING_SHARE] == 0.0
     assert not found.units[0].any()

@@ -163,7 +163,7 @@ class Evidence:
         frames += covariance_of_sectors(self.poses, self._narrow)
         against = by_poses(np.eye(4), others)
         scale = self.scale * findings.beyond_sensor_files(self.numbers, self.sensors, self.names)
-        of_solution = self.unknowns.of_free_poses(self.solution.covariance) * scale**2
+        of_solution = self.solution.covariance_of(self.unknowns.free_poses) * scale**2
         return of_solution + self.hinging + moved + against @ frames @ against.T
 
     def covariance_between(self, pair: Pair) -> np.ndarray:

@@ -83,7 +83,7 @@ def estimate_jointly(
         estimate = _one_pass(places, state, noises, slack, grids, solver)
         solution, noises = estimate.solution, [block.noise for block in estimate.blocks]
         change = solution.change[poses]
-        variances, axes = np.linalg.eigh(solver.unknowns.of_free_poses(solution.covariance))
+        variances, axes = np.linalg.eigh(solution.covariance_of(poses))
         wandering = axes * (variances > WANDERS**2)
         if number and wandering.any():
             back = -wandering @ (wandering.T @ change)
@@ -153,7 +153,7 @@ def leave_one_place_out(places: Sequence[tuple[Lidar, ...]], estimate: JointEsti
     """Return the covariance (6 (n - 1), 6 (n - 1)), in addition to that of the estimate, of a lidar's pose without the
     cells around one point, if these have more than `HINGES` of the information along the direction that is determined
     least: a person may have stood there, and moved. Zero if the pose is the same without them, as far as they tell."""
-    covariance = solver.unknowns.of_free_poses(estimate.solution.covariance)
+    covariance = estimate.solution.covariance_of(solver.unknowns.free_poses)
     result = np.zeros_like(covariance)
     for lidar, (number, block) in itertools.product(
         range(1, len(estimate.state.base_from_lidar)), enumerate(estimate.blocks)
@@ -179,7 +179,7 @@ def leave_one_place_out(places: Sequence[tuple[Lidar, ...]], estimate: JointEsti
         end = pose_change(estimate.state, without.state)
         if np.linalg.norm(end[part]) < MOVED:
             continue
-        of_rest = solver.unknowns.of_free_poses(without.solution.covariance)[part, part]
+        of_rest = without.solution.covariance_of(solver.unknowns.free_poses[part])
         if end[part] @ np.linalg.solve(of_rest, end[part]) > 2.0 * SAME_WITHIN**2:  # of three values
             result += np.outer(end, end)
     return result
@@ -233,7 +233,7 @@ def leave_one_surface_out(
 def _apart(estimate: Solution, without: Solution, unknowns: Unknowns) -> float:
     """Return the chi square per value of the poses' change from one solution to another by less."""
     change = (without.change - estimate.change)[unknowns.free_poses]
-    return change @ np.linalg.solve(unknowns.of_free_poses(without.covariance), change) / len(change)
+    return change @ np.linalg.solve(without.covariance_of(unknowns.free_poses), change) / len(change)
 
 
 def _heavy_planes(block: RoomBlock) -> Iterator[tuple[np.ndarray, float, np.ndarray]]:
@@ -295,7 +295,7 @@ def after_turning(
     added = equations_of((turned, unseen), (again, lidars), solver.unknowns)
     noise_information = estimate.equations.noise + unseen.noise_information() + turned.noise_information()
     both = deepcopy(solver).solve(estimate.equations.plus(added), block.state, noise_information)
-    before, after = (_deviations(solver.unknowns.of_free_poses(each.covariance)) for each in (estimate.solution, both))
+    before, after = (_deviations(each.covariance_of(solver.unknowns.free_poses)) for each in (estimate.solution, both))
     said = _deviations(covariance)
     return AnotherPlace(said, said * after / before)
 

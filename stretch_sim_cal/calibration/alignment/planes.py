@@ -173,7 +173,7 @@ class RoomAlignment:
         opinions = {pair: second_opinion(surface, pair) for pair in ties.pairs}
         first = coarse if known is not None else started(coarse, opinions, ties, unknowns.models)
         estimate = estimate_jointly(places, first, solver)
-        covariance = unknowns.of_free_poses(estimate.solution.covariance)
+        covariance = estimate.solution.covariance_of(unknowns.free_poses)
         state, fallback, worse = self._against_views(views[0], estimate, covariance, coarse, opinions, ties)
         blocks = itertools.starmap(remeasured_block, zip(places, itertools.repeat(state), estimate.blocks))
         seen = [

@@ -348,14 +348,16 @@ class _Mounts:
         along, bound = np.concatenate([each.along / each.relative_noise for each in matched]), self.settings.range_noise
         return float(np.clip(robust_deviation(along), bound / 4, 2 * bound)) if len(along) else bound
 
-    def _equations(self, matched: Sequence[_Matched], noise: float, link: int | None = None) -> NormalEquations:
-        """Return the equations of the matches, or of those of one link."""
+    def _equations(
+        self, matched: Sequence[_Matched], noise: float, links: np.ndarray | None = None
+    ) -> NormalEquations:  # fmt: skip
+        """Return the equations of the matches, or of those of some `links` (k,)."""
         equations = NormalEquations.empty(self.unknowns.size)
         for each in matched:
             matches, returns, noises = each.matches, each.returns, noise * each.relative_noise
             weights = block.noise_weights(matches, noises) * tukey_weights(each.along / (TUKEY * noises))
-            if link is not None:
-                chosen = matches.links == link
+            if links is not None:
+                chosen = np.isin(matches.links, links)
                 matches, returns, weights = matches.chosen(chosen), returns.only(chosen), weights[chosen]
             model = self.models[each.sample]
             self.robot.add_to(equations, self.unknowns, each.lidar, model, matches, weights, returns, self.state)
@@ -376,15 +378,19 @@ class _Mounts:
     ) -> list[checks.LeaningLink]:
         """Return the links, of those with many of the returns (`counts` (l,) by link), without each of which the lidars
         are significantly elsewhere: zeros and scales of joints explain a sheet that lies on the base."""
-        of_matches, poses, found = self._equations(matched, noise), slice(0, self.robot.first_link), []
+        poses, found, seen_most = slice(0, self.robot.first_link), [], counts > MANY * counts.sum()
+        of_matches = self._equations(matched, noise, np.flatnonzero(~seen_most))
+        of_links = {link: self._equations(matched, noise, link) for link in np.flatnonzero(seen_most)}
+        for of_link in of_links.values():
+            of_matches = of_matches.plus(of_link)
 
         def solved(equations: NormalEquations) -> ModelErrors:
             marginalised = self._marginalised(equations, inflated)
             return with_model_errors(marginalised.information, marginalised.gradient, self.robot, 0, self.joints)
 
         estimate = solved(of_matches).solution[poses]
-        for link in np.flatnonzero(counts > MANY * counts.sum()):
-            without = solved(of_matches.plus(self._equations(matched, noise, link).weighing(-1.0)))
+        for link, of_link in of_links.items():
+            without = solved(of_matches.plus(of_link.weighing(-1.0)))
             change, covariance = without.solution[poses] - estimate, without.covariance[poses, poses]
             found.append(checks.LeaningLink(self.robot.links[link], change, max(
                 change[own] @ np.linalg.solve(covariance[own, own], change[own]) / 6

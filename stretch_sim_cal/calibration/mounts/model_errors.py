@@ -4,7 +4,7 @@ MacKay, Bayesian interpolation, 1992). Method: docs/mounts.md."""
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.linalg import LinAlgError, cho_factor, cho_solve
+from scipy.linalg import LinAlgError, cho_factor, cho_solve, cholesky, solve_triangular
 
 from stretch_sim_cal.calibration.mounts.residuals import RobotUnknowns
 
@@ -67,6 +67,7 @@ class _System:
         group = np.where(is_joint, 2 * self.count + index - unknowns.first_joint, (index - unknowns.first_link) // 6)
         self._scaled = np.flatnonzero(scaled[self._observable])
         self._group, self._priors = (of_all[self._observable][self._scaled] for of_all in (group, priors))
+        self._is_mesh = (self._group >= self.count) & (self._group < 2 * self.count)
         self.groups = sorted(set(self._group.tolist()))
 
     def evidence(self, released: list[int]) -> np.ndarray:
@@ -74,14 +75,10 @@ class _System:
         scale of the meshes, a column for each of the joint origins."""
         evidence, priors = np.full((len(SCALES), len(SCALES)), -np.inf), (np.log(SCALES) / SCALE_DEVIATION) ** 2
         for row, mesh in enumerate(SCALES):
-            for column, origin in enumerate(SCALES):
-                try:
-                    factor, solution = self._solved(origin, mesh, released)
-                except LinAlgError:  # by rounding, if a group is released that nothing determines
-                    continue
-                size = 2.0 * np.log(factor[0].diagonal()).sum()
-                size += np.log(self._variances(origin, mesh, released)).sum()
-                evidence[row, column] = self._gradient @ solution - size
+            try:
+                evidence[row] = self._reduced(mesh, released).evidence
+            except LinAlgError:  # by rounding, if a group is released that nothing determines
+                continue
         return evidence - priors[:, None] - priors
 
     def likeliest_outlier(self, released: list[int], evidence: np.ndarray) -> int:
@@ -106,13 +103,10 @@ class _System:
         weights = np.exp(0.5 * (evidence - evidence.max()))
         weights[weights <= 1e-4] = 0.0  # weight of a pair of scales, as a share of the largest one
         weights /= weights.sum()
-        pairs, solutions, within = np.argwhere(weights), [], np.zeros_like(self._information)
-        for row, column in pairs:
-            factor, solution = self._solved(SCALES[column], SCALES[row], released)
-            solutions.append(solution)
-            within += weights[row, column] * cho_solve(factor, np.eye(len(solution)))
-        shares, by_pair = weights[tuple(pairs.T)], np.array(solutions)
-        mean = shares @ by_pair
+        rows = np.flatnonzero(weights.any(axis=1))
+        by_row = [self._reduced(SCALES[row], released).posterior(weights[row]) for row in rows]
+        by_pair, shares = np.concatenate([solutions for solutions, _ in by_row]), weights[rows].ravel()
+        within, mean = sum(covariance for _, covariance in by_row), shares @ by_pair
         deviations = np.sqrt(shares)[:, None] * (by_pair - mean)
         solution, covariance = np.zeros(len(self._all_priors)), np.diag(self._all_priors)
         solution[self._observable] = mean
@@ -122,10 +116,19 @@ class _System:
         return ModelErrors(solution, covariance, origin_scale, mesh_scale, links)
 
     def _variances(self, origin_scale: float, mesh_scale: float, released: list[int]) -> np.ndarray:
-        is_mesh = (self._group >= self.count) & (self._group < 2 * self.count)
-        scales = np.where(is_mesh, mesh_scale, origin_scale)
+        scales = np.where(self._is_mesh, mesh_scale, origin_scale)
         scales[np.isin(self._group, released)] = RELEASED_SCALE
         return self._priors * scales**2
+
+    def _reduced(self, mesh_scale: float, released: list[int]) -> "_OriginScales":
+        """Return the system at one scale of the meshes. Raises `LinAlgError`."""
+        of_origins = ~self._is_mesh & ~np.isin(self._group, released)
+        variances = np.where(of_origins, np.inf, self._variances(1.0, mesh_scale, released))
+        information = self._information.copy()
+        information[self._scaled, self._scaled] += 1.0 / variances - 1.0 / self._priors
+        origins = self._scaled[of_origins]
+        constant = np.log(variances[~of_origins]).sum()
+        return _OriginScales(information, self._gradient, origins, np.sqrt(self._priors[of_origins]), constant)
 
     def _solved(self, origin_scale: float, mesh_scale: float, released: list[int]) -> tuple[tuple, np.ndarray]:
         """Return the Cholesky factor of the system at these scales, and its solution. Raises `LinAlgError`."""
@@ -134,3 +137,39 @@ class _System:
         information[self._scaled, self._scaled] += 1.0 / variances - 1.0 / self._priors
         factor = cho_factor(information, lower=True, overwrite_a=True, check_finite=False)
         return factor, cho_solve(factor, self._gradient, check_finite=False)
+
+
+class _OriginScales:
+    """A system at all scales of the joint origins at once: the unknowns in columns `origins` (m,), whose `information`
+    (n, n) is without their priors of standard deviations (m,), are diagonalised in units of these, with the others
+    eliminated. `evidence` (s,) is twice its logarithm at every scale but for a `constant`."""
+
+    def __init__(
+        self, information: np.ndarray, gradient: np.ndarray, origins: np.ndarray, deviations: np.ndarray,
+        constant: float,
+    ):  # fmt: skip
+        self._origins, self._others = origins, np.setdiff1d(np.arange(len(gradient)), origins)
+        self._root = cholesky(information[np.ix_(self._others, self._others)], lower=True, check_finite=False)
+        coupled = np.column_stack([information[np.ix_(self._others, origins)] * deviations, gradient[self._others]])
+        self._half = half = solve_triangular(self._root, coupled, lower=True, check_finite=False)
+        of_origins = information[np.ix_(origins, origins)] * np.outer(deviations, deviations)
+        strengths, axes = np.linalg.eigh(of_origins - half[:, :-1].T @ half[:, :-1])
+        along = axes.T @ (deviations * gradient[origins] - half[:, :-1].T @ half[:, -1])
+        strengths, precisions = np.maximum(strengths, 0.0), SCALES[:, None] ** -2.0  # a row for each scale
+        self._variances, self._along = 1.0 / (strengths + precisions), along / (strengths + precisions)
+        self._axes = np.vstack([deviations[:, None] * axes, axes])  # of the unknowns, and in units of their priors
+        size = 2.0 * np.log(self._root.diagonal()).sum() + np.log1p(strengths / precisions).sum(axis=1)
+        self.evidence = half[:, -1] @ half[:, -1] + self._along @ along - size - constant
+
+    def posterior(self, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the solutions (s, n) at every scale, and the sum (n, n) of their covariances with these weights
+        (s,)."""
+        inverse = solve_triangular(self._root, np.eye(len(self._root)), lower=True, check_finite=False)
+        of_others, number = inverse.T @ self._half, len(self._origins)
+        axes = np.empty((number + len(self._others), number))
+        axes[self._origins], axes[self._others] = self._axes[:number], -of_others[:, :-1] @ self._axes[number:]
+        solutions = self._along @ axes.T
+        solutions[:, self._others] += of_others[:, -1]
+        covariance = (axes * (weights @ self._variances)) @ axes.T
+        covariance[np.ix_(self._others, self._others)] += weights.sum() * inverse.T @ inverse
+        return solutions, covariance

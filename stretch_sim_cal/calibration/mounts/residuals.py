@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy import sparse
 
-from stretch_sim_cal.calibration.body.returns import PosedTriangles, RobotView
+from stretch_sim_cal.calibration.body.returns import RobotView, robot_views
 from stretch_sim_cal.calibration.clouds import DirectionGrid, model_of_rows
 from stretch_sim_cal.calibration.mounts.result import MountSample, MountSettings
 from stretch_sim_cal.calibration.problem import NormalEquations, State, Unknowns, columns_of
@@ -85,13 +85,13 @@ class Matches:
 
 class PosedSample:
     def __init__(
-        self, sample: MountSample, surfaces: Mapping[str, Surface], offsets: Mapping[str, float],
-        number: int | None = None,
+        self, sample: MountSample, surfaces: Mapping[str, Surface], base_from_link: Mapping[str, np.ndarray],
+        view: RobotView | None = None, number: int | None = None,
     ):  # fmt: skip
-        """`number` is the index among several samples, whose readings have independent errors."""
-        self.sample, self.number = sample, number
-        self.base_from_link = {link: _offset(sample, link, offsets) for link in surfaces}
-        self._view = RobotView([PosedTriangles(surfaces, self.base_from_link, list(surfaces))])
+        """`view` is that of the surfaces in this pose, if there is one; `number` the index among several samples, whose
+        readings have independent errors."""
+        self.sample, self.number, self.base_from_link = sample, number, base_from_link
+        self._view = view or robot_views(surfaces, [base_from_link])[0]
         corners = np.concatenate([apply(self.base_from_link[link], s.corners) for link, s in surfaces.items()])
         self._low, self._high = corners.min(axis=0) - AROUND, corners.max(axis=0) + AROUND
 
@@ -163,7 +163,9 @@ def posed(
 ) -> list[PosedSample]:  # fmt: skip
     """Return every sample with the model in its pose, the joints' `offsets` by sample."""
     by_sample = zip(samples, offsets or [{}] * len(samples), strict=True)
-    return [PosedSample(sample, surfaces, of_joints, number) for number, (sample, of_joints) in enumerate(by_sample)]
+    poses = [{link: _offset(sample, link, of_joints) for link in surfaces} for sample, of_joints in by_sample]
+    seen = zip(samples, poses, robot_views(surfaces, poses), strict=True)
+    return [PosedSample(sample, surfaces, pose, view, number) for number, (sample, pose, view) in enumerate(seen)]
 
 
 MOST_TRANSLATION, MOST_ROTATION = 2e-3, np.deg2rad(0.2)  # m, rad: standard deviations along a well determined direction

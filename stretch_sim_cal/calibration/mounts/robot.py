@@ -206,7 +206,7 @@ def pose_information(
 ) -> np.ndarray:
     """Return the information (n, n) of `FRAMES` frames of the lidars in a pose."""
     unknowns = residuals.RobotUnknowns(surfaces, settings, nominal, 1)
-    model = residuals.PosedSample(pose, surfaces, {}, 0)
+    (model,) = residuals.posed([pose], surfaces)
     elevations = np.linspace(LOWEST, HIGHEST, ELEVATIONS)
     grid = np.meshgrid(elevations, np.arange(AZIMUTHS) * 2 * np.pi / AZIMUTHS)
     rays = residuals.LidarRays(directions(*(angles.ravel() for angles in grid)))  # fewer than a lidar's
