@@ -110,7 +110,7 @@ def drive(
     motion.wait_for_driver()
     use = SoleUse(context, "base", topic)
     use.refuse_second()
-    check_driver(context, robot.profile, base.modes, homed=False)
+    check_driver(context, base.modes, homed=False)
     ask(
         arguments, f"The robot is going to drive, and its body moves up to {plan.reach:.1f} m from its present place, "
         f"{plan.further:.1f} m if longer paths are needed. Is the floor around it clear, and the arm stowed?",

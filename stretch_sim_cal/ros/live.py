@@ -246,7 +246,7 @@ class _Looking:
         state.wait_until_known()
         motion = ArmMotion(self._context, state, watchdog, {})
         motion.wait_for_driver()
-        check_driver(self._context, self._profile)
+        check_driver(self._context)
         self._room(model, state)
         return "all joint states arrive, and the driver is ready to move"
 

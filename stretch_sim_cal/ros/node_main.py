@@ -124,22 +124,6 @@ class NodeContext:
         for at least a second (False)."""
         return self.spin_until(condition, max(self.began + DISCOVERED - time.monotonic(), 1.0))
 
-    def answer(self, client: Any, request: Any, timeout: float) -> Any:
-        """Return a service's answer to `request`, or None after `timeout` s of wall time. It is asked every second: a
-        server that has not discovered this node yet answers into the void."""
-        asked: list[Any] = []
-        began = time.monotonic()
-
-        def answered() -> bool:
-            if time.monotonic() >= began + len(asked):
-                asked.append(client.call_async(request))
-            return any(answer.done() for answer in asked)
-
-        self.spin_until(answered, timeout)
-        for answer in asked:
-            client.remove_pending_request(answer)
-        return next((answer.result() for answer in asked if answer.done()), None)
-
     @contextlib.contextmanager
     def signals_held(self) -> Iterator[None]:
         """A context in which a signal is raised by `spin_once`, or at its end, and nowhere else. A signal that is

@@ -238,7 +238,8 @@ def declare(node, option: Option, value: Any) -> None:
 def follow_changes(
     node, options: Sequence[Option], values: SimpleNamespace, changed: Callable[[], object] = lambda: None
 ) -> None:
-    """Keep `values` up to date with the live parameters while the node runs, and call `changed` after each change."""
+    """Keep `values` up to date with the live parameters while the node runs, and call `changed` after each change of
+    one of them."""
     from rcl_interfaces.msg import SetParametersResult
 
     live = {option.name: option for option in options if option.live}
@@ -250,7 +251,8 @@ def follow_changes(
             return SetParametersResult(successful=False, reason=str(error))
         for name, value in new.items():
             setattr(values, name, value)
-        changed()
+        if new:
+            changed()
         return SetParametersResult(successful=True)
 
     node.add_on_set_parameters_callback(on_change)

@@ -3,16 +3,15 @@
 import contextlib
 import sys
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from stretch_sim_cal.errors import InputError, Refused
-from stretch_sim_cal.robot.profile import RobotProfile
 from stretch_sim_cal.ros.listening import MatchedSubscription, node_name
 from stretch_sim_cal.ros.node_main import NodeContext
 
 MOVING_MODES = ("position", "navigation")
-ANSWER = 10.0  # s of wall time for a status topic that somebody publishes, and for a parameter
+ANSWER = 10.0  # s of wall time for a status topic that somebody publishes
 
 
 def check_can_ask(arguments: Any, what: str) -> None:
@@ -66,63 +65,46 @@ class SoleUse:
             self._holds = False
 
 
-def check_driver(
-    context: NodeContext, profile: RobotProfile, modes: Sequence[str] = MOVING_MODES, homed: bool = True
-) -> None:
-    """Raise `Refused` if the driver would not, or should not, move: in none of `modes` (empty: it has none), with the
-    runstop on, or not homed, which only counts with `homed`. What it does not publish is a warning."""
-    if modes:
-        driver, mode = _driver_and_mode(context, profile.trajectory)
-        if mode is None:
-            context.log.warning(f"the driver does not publish its mode; {' or '.join(modes)} is needed")
-        elif mode not in modes:
-            raise Refused(
-                f"the driver's mode is '{mode}', it has to be {' or '.join(modes)}; "
-                f"for example: ros2 param set {driver} mode {modes[0]}"
-            )
-    flags = _flags(context, ("/is_runstopped", *["/is_homed"] * homed))
-    if flags["/is_runstopped"]:
-        raise Refused("the runstop is on; release it (ros2 service call /runstop std_srvs/srv/SetBool '{data: false}')")
-    if flags.get("/is_homed") is False:
+def check_driver(context: NodeContext, modes: Sequence[str] = MOVING_MODES, homed: bool = True) -> None:
+    """Raise `Refused` if the driver would not, or should not, move: with the runstop on, not homed, which only counts
+    with `homed`, or in none of `modes` (empty: it has none). What it does not publish is a warning."""
+    from std_msgs.msg import Bool, String
+
+    topics = {"/is_runstopped": Bool, **({"/is_homed": Bool} if homed else {}), **({"/mode": String} if modes else {})}
+    states = _states(context, topics)
+    if states["/is_runstopped"]:  # before the mode, which is "runstopped" then
+        raise Refused(
+            "the runstop is on; release it by its button, or by ros2 service call /runstop_the_robot (of older drivers "
+            "/runstop) std_srvs/srv/SetBool '{data: false}'"
+        )
+    if states.get("/is_homed") is False:
         raise Refused("the robot has not been homed; call /home_the_robot (std_srvs/srv/Trigger) first")
-    for topic, value in flags.items():
-        if value is None:
-            context.log.warning(f"the driver does not publish {topic}; check it yourself")
+    mode = states.get("/mode")
+    if mode is not None and mode not in modes:
+        driver = next(map(node_name, context.node.get_publishers_info_by_topic("/mode")), "/stretch_driver")
+        raise Refused(
+            f"the driver's mode is '{mode}', it has to be {' or '.join(modes)}; "
+            f"for example: ros2 param set {driver} mode {modes[0]}"
+        )
+    for topic, state in states.items():
+        if state is None:
+            needed = f"{' or '.join(modes)} is needed" if topic == "/mode" else "check it yourself"
+            context.log.warning(f"the driver does not publish {topic}; {needed}")
 
 
-def _driver_and_mode(context: NodeContext, action: str) -> tuple[str | None, str | None]:
-    """Return the name of the node that offers an action, and its mode; None for what is not known."""
-    from rcl_interfaces.srv import GetParameters
-
-    def driver() -> str | None:
-        infos = context.node.get_publishers_info_by_topic(f"{action}/_action/feedback")
-        return next(map(node_name, infos), None)
-
-    # A driver that runs may not have been discovered by this node yet.
-    if not context.spin_until(driver, timeout=ANSWER):
-        return None, None
-    name = driver()
-    client = context.node.create_client(GetParameters, f"{name}/get_parameters")
-    try:
-        if not context.spin_until(client.service_is_ready, timeout=ANSWER):
-            return name, None
-        answer = context.answer(client, GetParameters.Request(names=["mode"]), ANSWER)
-        return name, answer.values[0].string_value or None if answer and answer.values else None
-    finally:
-        context.node.destroy_client(client)
-
-
-def _flags(context: NodeContext, topics: Sequence[str]) -> dict[str, bool | None]:
-    """Return the value of each status topic; None if nobody publishes it, or no message comes."""
-    from std_msgs.msg import Bool
-
-    flags: dict[str, bool | None] = dict.fromkeys(topics)
+def _states(context: NodeContext, topics: Mapping[str, type]) -> dict[str, Any]:
+    """Return the value of each status topic, also one that was sent long ago: drivers publish it when it changes. None
+    if nobody publishes it, or no message comes."""
+    states: dict[str, Any] = dict.fromkeys(topics)
     subscriptions = [
-        MatchedSubscription(context, Bool, topic, lambda message, topic=topic: flags.update({topic: message.data}))
-        for topic in topics
+        MatchedSubscription(
+            context, kind, topic, lambda message, topic=topic: states.update({topic: message.data}), latched=True
+        )
+        for topic, kind in topics.items()
     ]
+    # A driver that runs may not have been discovered by this node yet.
     context.discovers(lambda: all(each.published for each in subscriptions))
     context.spin_until(lambda: all(each.heard for each in subscriptions if each.published), timeout=ANSWER)
     for subscription in subscriptions:
         subscription.close()
-    return flags
+    return states

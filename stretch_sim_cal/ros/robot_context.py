@@ -47,7 +47,7 @@ class RobotContext(NodeContext):
         motion = ArmMotion(self, state, watchdog, speeds)
         if state.profile.planned:
             motion.wait_for_driver()
-            check_driver(self, state.profile)
+            check_driver(self)
         return motion
 
     def capture(

@@ -11,11 +11,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from control_msgs.action import FollowJointTrajectory
-from rcl_interfaces.msg import ParameterDescriptor, SetParametersResult
 from rclpy.action import ActionServer, CancelResponse, GoalResponse
 from rclpy.action.server import ServerGoalHandle
 from rclpy.node import Node
-from rclpy.parameter import Parameter
 from rclpy.task import Future
 from rosgraph_msgs.msg import Clock
 from std_msgs.msg import Bool, String
@@ -25,6 +23,7 @@ from stretch_sim_cal.geometry.transforms import from_xyz_rpy
 from stretch_sim_cal.ros.messages import header, time_message
 from stretch_sim_cal.ros.node_commands import SIMULATOR
 from stretch_sim_cal.ros.node_main import NodeContext
+from stretch_sim_cal.ros.options import follow_changes
 from stretch_sim_cal.ros.permission import MOVING_MODES
 from stretch_sim_cal.ros.simulated_drivers import LidarDrivers, Publisher, RobotState, SimulatedBase
 from stretch_sim_cal.simulation.joints import Arrival, Following, GoalRefused, Joints, Waypoint, read_waypoints
@@ -35,7 +34,6 @@ if TYPE_CHECKING:  # rosbags takes a third of a second to import
 
 Result = FollowJointTrajectory.Result
 STEP = 25_000_000  # ns: joints, frames and /clock at 40 Hz, four steps to a scan
-STATUS_EVERY = 1_000_000_000  # ns
 # "As fast as possible" is bounded, because messages beyond what a consumer written in Python can take are lost work:
 # with clouds (paired, decoded, used), and while joints move (states, frames and clock only). While nobody waits for
 # anything but time, more than the simulation's `idle_factor` would only take the processor from those who compute.
@@ -43,7 +41,6 @@ BOUND_WITH_CLOUDS = 3.0
 BOUND_MOVING = 20.0
 CLOCK_RATE = 50.0  # per second of wall time, at most
 FEEDBACK_EVERY = 0.05  # s of wall time: however fast simulated time passes, somebody has to take it
-ALL_MODES = SIMULATOR.option("mode").choices
 
 
 @dataclass
@@ -173,32 +170,33 @@ class DriverState:
 
 
 class DriverServices:
-    """Offers /stow_the_robot, /home_the_robot, /stop_the_robot, /runstop, and publishes /mode, /is_homed,
-    /is_runstopped. `poses` (values by commanded joint, one after another) are those to which the services "stow" and
-    "home" move."""
+    """Offers /stow_the_robot, /home_the_robot, /stop_the_robot, /runstop, and publishes /mode, /is_homed and
+    /is_runstopped, as the robot's driver does, latched and when they change. `poses` (values by commanded joint, one
+    after another) are those to which the services "stow" and "home" move."""
 
     def __init__(
         self, node: Node, create: Callable[..., Publisher], state: DriverState, trajectories: TrajectoryServer,
         poses: Mapping[str, Sequence[Mapping[str, float]]], base: SimulatedBase | None,
     ):  # fmt: skip
         self._state, self._trajectories, self._poses, self._base = state, trajectories, poses, base
-        self._mode, self._homed, self._runstopped = (
-            create(kind, topic, depth=1)
-            for kind, topic in ((String, "/mode"), (Bool, "/is_homed"), (Bool, "/is_runstopped"))
-        )
+        self._topics = [
+            (kind, create(kind, topic, depth=1, latched=True))
+            for topic, kind in (("/mode", String), ("/is_homed", Bool), ("/is_runstopped", Bool))
+        ]
+        self._published: list[object] = [None] * len(self._topics)
         for name in poses:
             node.create_service(Trigger, f"/{name}_the_robot", functools.partial(self._go_to, name))
         node.create_service(Trigger, "/stop_the_robot", self._stop)
         node.create_service(SetBool, "/runstop", self._runstop)
-        description = ParameterDescriptor(description=f"driver mode: {', '.join(ALL_MODES)}")
-        if not node.has_parameter("mode"):
-            node.declare_parameter("mode", state.mode, description)
-        node.add_on_set_parameters_callback(self._set_mode)
+        follow_changes(node, [SIMULATOR.option("mode")], state, self._mode_changed)
 
     def publish(self, stamp: int) -> None:
-        self._mode.publish(String(data=self._state.mode), stamp)
-        self._homed.publish(Bool(data=self._state.homed), stamp)
-        self._runstopped.publish(Bool(data=self._state.runstopped), stamp)
+        state = self._state
+        values = "runstopped" if state.runstopped else state.mode, state.homed, state.runstopped
+        for (kind, publisher), value, before in zip(self._topics, values, self._published, strict=True):
+            if value != before:
+                publisher.publish(kind(data=value), stamp)
+        self._published = list(values)
 
     async def _go_to(self, name: str, _request: Trigger.Request, _response: Trigger.Response) -> Trigger.Response:
         if name == "home" and not self._state.runstopped:
@@ -223,17 +221,11 @@ class DriverServices:
                 self._base.stop(at_once=True)
         return SetBool.Response(success=True, message=f"runstop {'on' if request.data else 'off'}")
 
-    def _set_mode(self, parameters: Sequence[Parameter]) -> SetParametersResult:
-        for mode in (parameter.value for parameter in parameters if parameter.name == "mode"):
-            if mode not in ALL_MODES:
-                reason = f"mode '{mode}' is not one of {', '.join(ALL_MODES)}"
-                return SetParametersResult(successful=False, reason=reason)
-            self._state.mode = mode
-            if mode not in MOVING_MODES:
-                self._trajectories.abort(f"the driver's mode was set to '{mode}'")
-            if self._base is not None and self._base.refusal() is not None:
-                self._base.stop()
-        return SetParametersResult(successful=True)
+    def _mode_changed(self) -> None:
+        if self._state.mode not in MOVING_MODES:
+            self._trajectories.abort(f"the driver's mode was set to '{self._state.mode}'")
+        if self._base is not None and self._base.refusal() is not None:
+            self._base.stop()
 
 
 class SimulatedRobot:
@@ -299,5 +291,4 @@ class SimulatedRobot:
         joints = self._simulation.joints
         frames = self._base.publish(self._now) if self._base is not None else ()
         self._robot.publish(joints.joint_positions, joints.joint_velocities, self._now, frames)
-        if self._now % STATUS_EVERY == 0:
-            self._services.publish(self._now)
+        self._services.publish(self._now)

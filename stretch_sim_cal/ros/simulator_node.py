@@ -143,8 +143,8 @@ def run_simulation(
         robot = SimulatedRobot(context, simulation, faults, recording)
         if options.heading:
             robot.turn(options.heading)
-        headings = [option for option in SIMULATOR.options if option.name == "heading"]
-        follow_changes(context.node, headings, options, lambda: robot.turn(options.heading))
+        heading = SIMULATOR.option("heading")
+        follow_changes(context.node, [heading], options, lambda: robot.turn(options.heading))
         factor = setup.real_time_factor
         print(
             f"simulator ready: {setup.world} seen by {setup.sensor}, seed {setup.seed}, "

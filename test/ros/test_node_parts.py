@@ -8,19 +8,19 @@ from types import SimpleNamespace
 import pytest
 import rclpy
 from control_msgs.action import FollowJointTrajectory
-from node_process import PATIENCE
 from rclpy.action import ActionServer
 from rclpy.executors import SingleThreadedExecutor
-from rclpy.service import Service
-from std_srvs.srv import Trigger
+from rclpy.parameter import Parameter
+from rclpy.qos import DurabilityPolicy, QoSProfile
+from std_msgs.msg import Bool, String
 
 from stretch_sim_cal.cli import main
-from stretch_sim_cal.errors import InputError, RunFailure
+from stretch_sim_cal.errors import InputError, Refused, RunFailure
 from stretch_sim_cal.ros import watchdog
 from stretch_sim_cal.ros.node_commands import SIMULATOR
 from stretch_sim_cal.ros.node_main import NodeContext, in_node, leave
-from stretch_sim_cal.ros.options import NodeCommand, Option, split_arguments
-from stretch_sim_cal.ros.permission import SoleUse
+from stretch_sim_cal.ros.options import NodeCommand, Option, declare, follow_changes, split_arguments
+from stretch_sim_cal.ros.permission import SoleUse, check_driver
 from stretch_sim_cal.ros.simulator_node import Pace, simulation_setup
 from stretch_sim_cal.ros.watchdog import Watchdog, progressing
 
@@ -98,17 +98,32 @@ def test_a_node_that_ends_takes_its_actions_off_the_network(ros):
     assert server is not None  # not collected as garbage until here
 
 
-def test_a_service_whose_first_answer_is_lost_is_asked_again(ros, monkeypatch):
-    lost = []
-    send = Service.send_response
-    monkeypatch.setattr(Service, "send_response", lambda *given: send(*given) if lost else lost.append(given))
-    context = ros.context
-    context.executor.add_node(ros.drivers)
-    ros.drivers.create_service(Trigger, "/in_use", lambda _asked, answer: answer)
-    client = context.node.create_client(Trigger, "/in_use")
-    ros.until(client.service_is_ready)
-    assert context.answer(client, Trigger.Request(), PATIENCE) is not None and lost
-    assert context.answer(context.node.create_client(Trigger, "/free"), Trigger.Request(), 0.5) is None
+@pytest.mark.parametrize(
+    ("topic", "value", "why"),
+    [
+        ("/is_runstopped", True, "the runstop is on"), ("/is_homed", False, "has not been homed"),
+        ("/mode", "velocity", "mode is 'velocity', it has to be position .*ros2 param set /drivers mode"),
+    ],
+)  # fmt: skip
+def test_what_a_driver_published_once_before_is_known(ros, topic, value, why):
+    latched = QoSProfile(depth=1, durability=DurabilityPolicy.TRANSIENT_LOCAL)
+    for name, state in ({"/is_runstopped": False, "/is_homed": True, "/mode": "position"} | {topic: value}).items():
+        kind = String if name == "/mode" else Bool
+        ros.drivers.create_publisher(kind, name, latched).publish(kind(data=state))
+    with pytest.raises(Refused, match=why):
+        check_driver(ros.context)
+
+
+def test_a_parameter_of_somebody_else_changes_nothing(ros):
+    """To set a simulated driver's mode turned a robot that had driven back to where it began."""
+    heading, values, seen = SIMULATOR.option("heading"), SimpleNamespace(), []
+    declare(ros.drivers, heading, 0.0)
+    ros.drivers.declare_parameter("other", 1)
+    follow_changes(ros.drivers, [heading], values, lambda: seen.append(values.heading))
+    ros.drivers.set_parameters([Parameter("other", value=2)])
+    assert not seen
+    ros.drivers.set_parameters([Parameter("heading", value=10.0)])
+    assert seen == [10.0]
 
 
 def test_a_part_that_another_calibration_moved_is_free_once_that_has_ended(ros):

@@ -206,7 +206,7 @@ def test_the_runstop_stops_and_keeps_stopped(client):
     assert_aborted(client, handle, -4, "runstop")
     assert not client.send(["lift_joint"], [0.5]).accepted
     assert not client.call(Trigger, "/home_the_robot").success
-    client.spin_until(lambda: client.take(Bool, "/is_runstopped")[0].data)
+    client.spin_until(lambda: client.take(Bool, "/is_runstopped", latched=True)[0].data)
     client.call(SetBool, "/runstop", data=False)
     assert client.send(["lift_joint"], [0.5]).accepted
 
