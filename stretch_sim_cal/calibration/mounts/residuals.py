@@ -321,7 +321,7 @@ class RobotUnknowns:
         model, unit, values = unknowns.models[number], unknowns.units[number], state.units[number]
         normals = matches.normals @ state.base_from_lidar[number][:3, :3]
         common_rows, channels = model.sensitivity(returns, matches.incidence, normals, values, beyond=matches.along)
-        of_kind = [unit.start + np.arange(model.size)[model.of_kind(kind)] for kind in CHANNEL_KINDS]
+        of_kinds = np.array([unit.start + np.arange(model.size)[model.of_kind(kind)] for kind in CHANNEL_KINDS])
         information, gradient = equations.information, equations.gradient
         # Link by link, since a return depends on few of them; a channel's errors depend on its returns only.
         for chosen, of_robot, jacobian in self.rows(lidar, sample, matches):
@@ -329,16 +329,16 @@ class RobotUnknowns:
             weighted, distances = weights[chosen, None] * rows, matches.distances[chosen]
             information[np.ix_(used, used)] += rows.T @ weighted
             gradient[used] -= weighted.T @ distances
-            count, channel = len(rows), returns.channel[chosen]
-            of_channel = sparse.csr_array((np.ones(count), (channel, np.arange(count))), (model.num_channels, count))
-            weighted_channels = weights[chosen, None] * channels[chosen]
-            for part, kind, weighted_kind in zip(of_kind, channels[chosen].T, weighted_channels.T, strict=True):
-                crossed = of_channel @ (kind[:, None] * weighted)
-                information[np.ix_(part, used)] += crossed
-                information[np.ix_(used, part)] += crossed.T
-                gradient[part] -= of_channel @ (weighted_kind * distances)
-                for other, products in zip(of_kind, (of_channel @ (kind[:, None] * weighted_channels)).T, strict=True):
-                    information[part, other] += products
+            present, channel = np.unique(returns.channel[chosen], return_inverse=True)
+            of_channel = sparse.csr_array((np.ones(len(rows)), (channel, np.arange(len(rows)))))
+            by_kind, weighted_kinds = channels[chosen], weights[chosen, None] * channels[chosen]
+            parts = of_kinds[:, present]
+            crossed = np.vstack([of_channel @ (kind[:, None] * weighted) for kind in by_kind.T])
+            information[np.ix_(parts.ravel(), used)] += crossed
+            information[np.ix_(used, parts.ravel())] += crossed.T
+            gradient[parts.T] -= of_channel @ (weighted_kinds * distances[:, None])
+            products = of_channel @ (by_kind[:, :, None] * weighted_kinds[:, None]).reshape(len(rows), -1)
+            information[parts.T[:, :, None], parts.T[:, None]] += products.reshape(len(present), *[len(parts)] * 2)
 
 
 def near_shapes(ranges: np.ndarray) -> np.ndarray:
