@@ -422,8 +422,9 @@ class Solver:
         as large."""
         prior = np.zeros((len(widths), len(widths)))
         for key, columns in self._columns_by_group(kinds):
-            prior[columns[:, None], columns] = np.linalg.inv(self._covariances[key])[:, :, None]
-        return prior / widths / widths[:, None]
+            precisions, times = np.linalg.inv(self._covariances[key]), widths[columns]
+            prior[columns[:, None], columns] = precisions[:, :, None] / (times * times[:, None])
+        return prior
 
     def _exceeding(self, kinds: dict, times: np.ndarray) -> np.ndarray:
         """Return the errors of lidars in standard deviations of their priors, `times` (k,), but the largest one for all
