@@ -321,7 +321,7 @@ def _setup(campaign: Campaign, sensor: Sensor, numbers: Numbers, random: Generat
     yaw = np.radians(room.pop("yaw_deg"))
     room |= {name: int(room[name]) for name in ("furniture", "people")}
     size = 1e-3 * numbers["mount.translation_mm"], np.radians(numbers["mount.rotation_deg"])
-    mounts = {name: _pose_error(random, *size) for name in SIDES}
+    mounts = {name: PoseError.drawn(random, *size) for name in SIDES}
     way, tilt = random.uniform(-np.pi, np.pi), np.radians(numbers["base.tilt_deg"])
     base = BaseError(1e-3 * numbers["base.height_mm"], tilt * np.cos(way), tilt * np.sin(way))
     model = sensor.error_model()
@@ -341,7 +341,7 @@ def _setup(campaign: Campaign, sensor: Sensor, numbers: Numbers, random: Generat
     joints = _joints_off(of_robot, numbers, random)
     # Drawn last, so that known cases of two lidars stay as they are.
     beyond = [name for name in of_robot.profile.lidars if name not in SIDES]
-    mounts |= {name: _pose_error(random, *size) for name in beyond}
+    mounts |= {name: PoseError.drawn(random, *size) for name in beyond}
     units |= {name: unit(name) for name in beyond}
     scale, slip = numbers["odometry.scale"], numbers["odometry.slip_mm"]
     return replace(
@@ -376,12 +376,6 @@ def _joints_off(setup: SimulationSetup, numbers: Numbers, random: Generator) -> 
             key, off = ("xyz", shift) if joint.type == "prismatic" else ("rpy", turn)
             found[name] = replace(known, **{key: tuple(getattr(known, key) + size * share * off * joint.axis)})
     return found
-
-
-def _pose_error(random: Generator, distance: float, angle: float) -> PoseError:
-    directions = random.normal(size=(2, 3))
-    directions /= np.linalg.norm(directions, axis=1, keepdims=True)
-    return PoseError(tuple(distance * directions[0]), tuple(angle * directions[1]))
 
 
 def _pooled(scans: Iterator[Mapping[str, np.ndarray]]) -> dict[str, np.ndarray]:

@@ -17,7 +17,7 @@ from stretch_sim_cal.geometry.transforms import inverse
 from stretch_sim_cal.recording.dataset import Dataset, Sample
 from stretch_sim_cal.robot.kinematics import link_transforms
 from stretch_sim_cal.robot.model import RobotModel
-from stretch_sim_cal.robot.profile import RobotProfile, stretch_profile
+from stretch_sim_cal.robot.profile import RobotProfile
 from stretch_sim_cal.robot.surfaces import outline_surfaces
 
 ARRIVED = (0.01, 0.05)  # m, rad: of joints that move in m, and of any other
@@ -25,22 +25,19 @@ MOST_LEFT_OUTSIDE = 0.005  # m, between grid points; a model that leaves more is
 
 
 class RobotBody:
-    """A robot's surfaces and kinematics in base_footprint (`footprint_from_base_link` is by default as described).
-    Raises `InputError` for a description of another robot than the `profile`'s (the Stretch), or without its meshes."""
+    """A robot's surfaces and kinematics in base_footprint. Raises `InputError` for a description of another robot than
+    the `profile`'s, or without its meshes."""
 
-    def __init__(
-        self, model: RobotModel, footprint_from_base_link: np.ndarray | None = None, profile: RobotProfile | None = None
-    ):
-        self.profile = profile = profile or stretch_profile()
+    def __init__(self, model: RobotModel, footprint_from_base_link: np.ndarray, profile: RobotProfile):
         limits, frames = profile.commanded_limits(model), (profile.base_frame, profile.footprint_frame)
-        lidars, base = profile.lidar_links(model), profile.base_frame
+        lidars = profile.lidar_links(model)
         missing = [link for link in frames if link not in model.links]
         missing += ["lidars"] if len(lidars) < len(profile.lidars) else []
         missing += [name for name in profile.commands.values() if name not in limits]
         if missing:
             names = ", ".join(missing)
             raise InputError(f"robot '{model.name}': has no {names}; a {profile.name}'s description is needed")
-        self.model = model
+        self.model, self.profile, self.footprint_from_base_link = model, profile, footprint_from_base_link
         self.limits = {joint: limits[name] for joint, name in profile.commands.items()}
         self.outline = {link: each for link, each in outline_surfaces(model, profile).items() if len(each.faces)}
         """The surfaces of the body, by link."""
@@ -48,10 +45,7 @@ class RobotBody:
         self.surfaces = {link: surface for link, surface in self.outline.items() if link not in unseen}
         """Those that the lidars see: all but themselves."""
         at_zero = link_transforms(model, {})
-        if footprint_from_base_link is None:
-            footprint_from_base_link = inverse(at_zero[profile.footprint_frame]) @ at_zero[base]
-        self.footprint_from_base_link = footprint_from_base_link
-        footprint_from_root = footprint_from_base_link @ inverse(at_zero[base])
+        footprint_from_root = footprint_from_base_link @ inverse(at_zero[profile.base_frame])
         self.lidars = np.array([(footprint_from_root @ at_zero[link])[:3, 3] for link in lidars.values()])
         """The lidars' places (L, 3) in base_footprint as the description has them."""
 

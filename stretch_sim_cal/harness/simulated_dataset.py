@@ -18,7 +18,6 @@ from stretch_sim_cal.geometry.transforms import inverse
 from stretch_sim_cal.harness.verdict import outline_of
 from stretch_sim_cal.recording.dataset import DatasetWriter, Sample
 from stretch_sim_cal.robot.description import parse_urdf
-from stretch_sim_cal.robot.surfaces import Surface
 from stretch_sim_cal.ros.arm import CalibratedPoses, captured
 from stretch_sim_cal.sensor.points import return_columns, returns_of
 from stretch_sim_cal.simulation.embedded import EmbeddedSimulator
@@ -54,27 +53,16 @@ class BodyDatasetRecorder:
         file, plan = find_shared("config", SETTINGS_NAME, ".yaml"), next(iter(profile.plans), "demo")
         self._settings = load_settings(file, plan, {}, 1.0, limits, profile=profile)
 
-    def record(
-        self, directory: str | Path, poses: Sequence[Sequence[float]], frames: int = 2,
-        surroundings: Callable[[int], Mapping[str, Surface]] = lambda number: {},
-        really: Callable[[int], Mapping[str, float]] = lambda number: {},
-    ) -> None:  # fmt: skip
-        """Write a sample of `frames` pairs of scans for each pose (values of the planned joints). By pose number,
-        `surroundings` gives surfaces in world coordinates, `really` joint values that differ from those reported."""
+    def record(self, directory: str | Path, poses: Sequence[Sequence[float]], frames: int = 2) -> None:
+        """Write a sample of `frames` pairs of scans for each pose (values of the planned joints)."""
         writer = DatasetWriter(
             directory, self._simulator.nominal_description, {"tool": "simulated"}, self.footprint_from_base_link,
             self._simulator.profile.planned_names, tuple(self._simulator.profile.lidars),
         )  # fmt: skip
-        for number, pose in enumerate(poses):
+        for pose in poses:
             commanded = dict(zip(self._simulator.profile.planned_names, map(float, pose), strict=True))
-            self._place({**commanded, **really(number)})
-            added = surroundings(number)
-            for name, surface in added.items():
-                self._simulator.add_surface(name, surface)
-            seen = self._scanned(frames)
-            for name in added:
-                self._simulator.add_surface(name, None)
             self._place(commanded)
+            seen = self._scanned(frames)
             joints = {name: float(value) for name, value in self._simulator.joints.joint_positions.items()}
             capture = captured(seen, self._poses, self._settings, commanded, joints)
             writer.write_sample(commanded, capture.actual, capture.points, capture.clouds, capture.joints)

@@ -18,6 +18,7 @@ from stretch_sim_cal.geometry.shapes import Circle, Ellipse, TaperedCapsule, cir
 from stretch_sim_cal.geometry.transforms import from_xyz_rpy
 from stretch_sim_cal.harness.fitted_body import RobotBody
 from stretch_sim_cal.robot.description import load_model
+from stretch_sim_cal.robot.profile import stretch_profile
 from stretch_sim_cal.robot.stretch import DEFAULT_TOOL, available_tools, nominal_description
 
 
@@ -118,7 +119,7 @@ def test_the_hash_follows_the_tool_of_a_described_robot():
     nominal, other = (
         load_model(nominal_description(*tool)) for tool in ((), sorted({*available_tools()} - {DEFAULT_TOOL})[:1])
     )
-    assert RobotBody(nominal).hash == description_hash(nominal) != description_hash(other)
+    assert RobotBody(nominal, np.eye(4), stretch_profile()).hash == description_hash(nominal) != description_hash(other)
 
 
 def test_the_fleet_folder_names_robot_and_tool_the_users_file_first(tmp_path):
