@@ -13,10 +13,11 @@ from stretch_sim_cal.conventions import stretch_names as names
 from stretch_sim_cal.conventions.icub import ARM_JOINTS, AXES, BOARDS, FRAMES, FT_SENSORS, LINKS
 from stretch_sim_cal.conventions.normal_form import Normal
 from stretch_sim_cal.conventions.profile import INFO, lint
-from stretch_sim_cal.conventions.rewrite import Turning, numbers, rename, roll_pitch_yaw, turn
+from stretch_sim_cal.conventions.rewrite import Turning, rename, turn
 from stretch_sim_cal.conventions.stretch_normal import QUARTERS
 from stretch_sim_cal.robot.description import load_model, parse_urdf
 from stretch_sim_cal.robot.stretch import DEFAULT_TOOL, nominal_description
+from stretch_sim_cal.robot.urdf_elements import numbers, roll_pitch_yaw
 
 LIMIT = '<limit lower="-1" upper="2" effort="1" velocity="1"/>'
 

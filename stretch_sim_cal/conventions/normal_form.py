@@ -8,17 +8,18 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from urllib.parse import quote
-from xml.etree.ElementTree import Element, SubElement
+from xml.etree.ElementTree import Element
 
 import numpy as np
 
 from stretch_sim_cal.conventions import icub, profile_named, rep199, stretch_normal
 from stretch_sim_cal.conventions.profile import Finding, Profile, common_prefix, lint, prefixed_names
-from stretch_sim_cal.conventions.rewrite import AddedFrame, JointMapping, Turning, add_frame, rename, turn
+from stretch_sim_cal.conventions.rewrite import AddedFrame, JointMapping, Turning, rename, turn
 from stretch_sim_cal.conventions.stretch_names import BASE, FOOTPRINT, TOOL_SITE
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.robot import description as urdf
 from stretch_sim_cal.robot.model import RobotModel
+from stretch_sim_cal.robot.urdf_elements import add_frame, add_joint
 
 PASSES = 6  # how often frames are turned and added; two passes are usual
 TOOL_MESHES = "$(arg tool_mesh_dir)"  # in the vendor's tool files, the folder `meshes` beside them
@@ -245,8 +246,5 @@ def attached(robot: Description, tool: Description) -> Description:
     if twice:
         raise InputError(f"{tool.source}: '{twice[0]}' is also a name of the robot; rename it in the tool")
     result.root.extend(element for element in tool.root if element.tag in ("link", "joint", "material", "gazebo"))
-    joint = SubElement(result.root, "joint", name="tool_connection_joint", type="fixed")
-    SubElement(joint, "origin", xyz="0 0 0", rpy="0 0 0")
-    SubElement(joint, "parent", link=site)
-    SubElement(joint, "child", link=other.root)
+    add_joint(result.root, "tool_connection_joint", site, other.root, np.eye(4))
     return result

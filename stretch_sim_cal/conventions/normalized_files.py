@@ -17,7 +17,7 @@ import numpy as np
 from stretch_sim_cal.conventions import profile_named
 from stretch_sim_cal.conventions.normal_form import Description, Normal, Options, attached, description, normalized
 from stretch_sim_cal.conventions.profile import WARNING, Finding, lint
-from stretch_sim_cal.conventions.rewrite import NAMING, JointMapping, roll_pitch_yaw
+from stretch_sim_cal.conventions.rewrite import NAMING, JointMapping
 from stretch_sim_cal.conventions.stretch_names import TOOL_SITE
 from stretch_sim_cal.errors import InputError, Refused
 from stretch_sim_cal.files import read_text, write_text, writing, yaml_text
@@ -26,6 +26,7 @@ from stretch_sim_cal.robot.description import load_model, parse_urdf
 from stretch_sim_cal.robot.kinematics import link_transforms, random_positions
 from stretch_sim_cal.robot.model import Geometry, Inertial, Joint, RobotModel
 from stretch_sim_cal.robot.stretch import WITHOUT_TOOL, nominal_description
+from stretch_sim_cal.robot.urdf_elements import roll_pitch_yaw
 
 XACRO = "http://www.ros.org/wiki/xacro"
 NO_TOOL = "none"

@@ -2,19 +2,19 @@
 All of a link's or joint's XML is kept consistent, also what `robot/` does not read."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from xml.etree.ElementTree import Element, SubElement
 
 import numpy as np
 
 from stretch_sim_cal.errors import InputError
-from stretch_sim_cal.geometry.transforms import from_rotation_translation, from_xyz_rpy, inverse
+from stretch_sim_cal.geometry.transforms import from_rotation_translation, inverse
 from stretch_sim_cal.robot.kinematics import joint_motion
 from stretch_sim_cal.robot.model import RobotModel
+from stretch_sim_cal.robot.urdf_elements import numbers, origin_of, set_origin
 
 OTHER = "other_"  # prefix of a name that belongs to another link or joint
-EPSILON = 1e-12  # numbers this close to a rounder one are rounded to it: errors of products of rotations
 NAMING = {
     ("link", "name"): "link", ("parent", "link"): "link", ("child", "link"): "link", ("joint", "name"): "joint",
     ("mimic", "joint"): "joint", ("gazebo", "reference"): "either",
@@ -62,47 +62,6 @@ class Turning:
             self.old_from_new[link] = self.old_from_new.get(link, np.eye(3)) @ rotation
         for joint, sign in later.signs.items():
             self.signs[joint] = self.signs.get(joint, 1) * sign
-
-
-def numbers(values: Iterable[float]) -> str:
-    """Return numbers as a URDF writes them, exactly, those next to 0 and to +-1 as such."""
-    words = []
-    for value in map(float, values):
-        near = round(value)
-        value = float(near) if abs(value - near) < EPSILON and abs(near) <= 1 else value
-        words.append(repr(int(value)) if value.is_integer() and abs(value) < 1e6 else repr(value))
-    return " ".join(words)
-
-
-def roll_pitch_yaw(rotation: np.ndarray) -> np.ndarray:
-    """Return fixed-axis roll, pitch, yaw (3,) of a rotation (3, 3), exact at and near pitch +-90 deg as well, where
-    roll and yaw turn about one line: yaw is chosen first, and roll is the rest."""
-    horizontal = np.hypot(rotation[0, 0], rotation[1, 0])
-    yaw = np.arctan2(rotation[1, 0], rotation[0, 0]) if horizontal > EPSILON else 0.0
-    cosine, sine = np.cos(yaw), np.sin(yaw)
-    pitch = np.arctan2(-rotation[2, 0], cosine * rotation[0, 0] + sine * rotation[1, 0])
-    roll = np.arctan2(sine * rotation[0, 2] - cosine * rotation[1, 2], cosine * rotation[1, 1] - sine * rotation[0, 1])
-    angles = np.array([roll, pitch, yaw])
-    quarters = np.round(angles / (np.pi / 2)) * (np.pi / 2)
-    return np.where(np.abs(angles - quarters) < EPSILON, quarters, angles)
-
-
-def origin_of(element: Element) -> np.ndarray:
-    """Return the 4x4 transform in an element's <origin>."""
-    origin = element.find("origin")
-    texts = ("", "") if origin is None else (origin.get("xyz"), origin.get("rpy"))
-    return from_xyz_rpy(*([float(word) for word in (text or "0 0 0").split()] for text in texts))
-
-
-def set_origin(element: Element, transform: np.ndarray) -> None:
-    """Write a 4x4 transform into an element's <origin>, which is made if it is missing."""
-    origin = element.find("origin")
-    if origin is None:
-        origin = Element("origin")
-        element.insert(0, origin)
-    origin.attrib.clear()
-    origin.set("xyz", numbers(transform[:3, 3]))
-    origin.set("rpy", numbers(roll_pitch_yaw(transform[:3, :3])))
 
 
 def rename(root: Element, links: Mapping[str, str], joints: Mapping[str, str]) -> None:
@@ -168,16 +127,3 @@ def _map_mimic(mimic: Element, sign: int, zero: float, turning: Turning) -> None
     multiplier, offset = float(mimic.get("multiplier", "1")), float(mimic.get("offset", "0"))
     mimic.set("multiplier", numbers([sign * multiplier * leader_sign]))
     mimic.set("offset", numbers([sign * (multiplier * leader_zero + offset - zero)]))
-
-
-def add_frame(root: Element, link: str, joint: str, parent: str, parent_from_link: np.ndarray) -> None:
-    """Add a link without shape or mass, on a fixed joint."""
-    SubElement(root, "link", name=link)
-    add_fixed_joint(root, joint, parent, link, parent_from_link)
-
-
-def add_fixed_joint(root: Element, name: str, parent: str, child: str, parent_from_child: np.ndarray) -> None:
-    joint = SubElement(root, "joint", name=name, type="fixed")
-    SubElement(joint, "parent", link=parent)
-    SubElement(joint, "child", link=child)
-    set_origin(joint, parent_from_child)

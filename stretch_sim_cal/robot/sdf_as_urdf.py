@@ -2,7 +2,6 @@
 not at their link's become links without shapes. What URDF cannot express raises `InputError`."""
 
 import math
-from collections.abc import Iterable
 from pathlib import Path
 from xml.etree import ElementTree
 from xml.etree.ElementTree import SubElement
@@ -10,9 +9,10 @@ from xml.etree.ElementTree import SubElement
 import numpy as np
 
 from stretch_sim_cal.errors import InputError
-from stretch_sim_cal.geometry.transforms import from_xyz_rpy, inverse, to_xyz_rpy
+from stretch_sim_cal.geometry.transforms import from_xyz_rpy, inverse
 from stretch_sim_cal.robot.model import Joint
 from stretch_sim_cal.robot.sdf import UNLIMITED, WORLD, Element, SdfModel, attached_link, read_sdf_model
+from stretch_sim_cal.robot.urdf_elements import add_joint, numbers, set_origin
 
 LIDAR_SENSORS = ("ray", "gpu_ray", "lidar", "gpu_lidar")
 FRAME_IDS = ("gz_frame_id", "ignition_frame_id", "frame_id")
@@ -51,19 +51,19 @@ def _add_body(urdf: ElementTree.Element, link: Element, sdf: SdfModel, path: Pat
             placed = link_from_model @ sdf.scope.pose_relative(part, link.name)
             for shift, shape in _shapes(part.required("geometry"), path):
                 holder = SubElement(urdf, kind, name=part.attributes.get("name", ""))
-                _add_origin(holder, placed @ shift)
+                set_origin(holder, placed @ shift)
                 SubElement(holder, "geometry").append(shape)
     inertial = link.first("inertial")
     if inertial is not None:
         inertia = inertial.first("inertia")
         holder = SubElement(urdf, "inertial")
-        _add_origin(holder, link_from_model @ sdf.scope.pose_relative(inertial, link.name))
+        set_origin(holder, link_from_model @ sdf.scope.pose_relative(inertial, link.name))
         SubElement(holder, "mass", value=repr(inertial.number("mass", 1.0)))
-        numbers = {}
+        moments = {}
         for key in ("ixx", "ixy", "ixz", "iyy", "iyz", "izz"):
             usual = float(key[1] == key[2])
-            numbers[key] = repr(usual if inertia is None else inertia.number(key, usual))
-        SubElement(holder, "inertia", numbers)
+            moments[key] = repr(usual if inertia is None else inertia.number(key, usual))
+        SubElement(holder, "inertia", moments)
 
 
 def _shapes(geometry: Element, path: Path) -> list[tuple[np.ndarray, ElementTree.Element]]:
@@ -79,7 +79,7 @@ def _shapes(geometry: Element, path: Path) -> list[tuple[np.ndarray, ElementTree
         case "empty":
             return []
         case "box":
-            return [(centred, ElementTree.Element("box", size=numbers_text(shape.required("size").positive(3))))]
+            return [(centred, ElementTree.Element("box", size=numbers(shape.required("size").positive(3))))]
         case "sphere":
             return [(centred, as_urdf("sphere", "radius"))]
         case "cylinder":
@@ -92,7 +92,7 @@ def _shapes(geometry: Element, path: Path) -> list[tuple[np.ndarray, ElementTree
             if (part := shape.first("submesh")) is not None:
                 raise InputError(f"{part.where}: a submesh is not supported; save it as a separate file")
             scale = shape.first("scale")
-            given = {} if scale is None else {"scale": numbers_text(scale.numbers(3))}
+            given = {} if scale is None else {"scale": numbers(scale.numbers(3))}
             return [(centred, ElementTree.Element("mesh", filename=_mesh(shape.required("uri").text, path), **given))]
     raise InputError(f"{shape.where}: is not a shape that URDF has; use box, cylinder, sphere, capsule or mesh")
 
@@ -111,10 +111,10 @@ def _add_joint(robot: ElementTree.Element, joint: Joint, element: Element) -> No
     if joint.type in ("helical", "spherical"):
         kind = element.attributes.get("type")
         raise InputError(f"{element.where}: '{joint.name}': a {kind} joint does not exist in URDF")
-    added = _connect(robot, joint.name, joint.type, joint.parent, joint.child, joint.parent_from_joint)
+    added = add_joint(robot, joint.name, joint.parent, joint.child, joint.parent_from_joint, joint.type)
     if joint.type == "fixed":
         return
-    SubElement(added, "axis", xyz=numbers_text(joint.axis))
+    SubElement(added, "axis", xyz=numbers(joint.axis))
     if joint.limit is not None:
         limits = {key: getattr(joint.limit, key) for key in ("lower", "upper", "velocity", "effort")}
         # Below 0 is, to SDF, no limit.
@@ -126,16 +126,6 @@ def _add_joint(robot: ElementTree.Element, joint: Joint, element: Element) -> No
         SubElement(added, "mimic", joint=joint.mimic.joint, multiplier=multiplier, offset=offset)
 
 
-def _connect(
-    robot: ElementTree.Element, name: str, kind: str, parent: str, child: str, parent_from_child: np.ndarray
-) -> ElementTree.Element:
-    joint = SubElement(robot, "joint", name=name, type=kind)
-    _add_origin(joint, parent_from_child)
-    SubElement(joint, "parent", link=parent)
-    SubElement(joint, "child", link=child)
-    return joint
-
-
 def _add_frame(
     robot: ElementTree.Element, name: str, link: str, link_from_frame: np.ndarray,
     links: dict[str, ElementTree.Element], element: Element,
@@ -143,7 +133,7 @@ def _add_frame(
     if name in links or name == WORLD:
         raise InputError(f"{element.where}: a link is also called '{name}'")
     links[name] = SubElement(robot, "link", name=name)
-    _connect(robot, f"{name}_fixed", "fixed", link, name, link_from_frame)
+    add_joint(robot, f"{name}_fixed", link, name, link_from_frame)
 
 
 def _add_lidar(
@@ -156,12 +146,3 @@ def _add_lidar(
         frame = named if named and named not in links else sensor.name
         _add_frame(robot, frame, link.name, link_from_lidar, links, sensor)
     SubElement(SubElement(robot, "gazebo", reference=frame), "sensor", name=sensor.name, type=sensor.attributes["type"])
-
-
-def _add_origin(element: ElementTree.Element, transform: np.ndarray) -> None:
-    xyz, rpy = to_xyz_rpy(transform)
-    SubElement(element, "origin", xyz=numbers_text(xyz), rpy=numbers_text(rpy))
-
-
-def numbers_text(values: Iterable[float]) -> str:
-    return " ".join(repr(float(value)) for value in values)

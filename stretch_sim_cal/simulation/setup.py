@@ -12,7 +12,6 @@ import numpy as np
 from scipy.spatial.transform import Rotation
 
 from stretch_sim_cal import validate
-from stretch_sim_cal.conventions.rewrite import add_fixed_joint, add_frame, set_origin
 from stretch_sim_cal.conventions.spawned import ROBOT_KEYS, SpawnedRobot, robot_from_mapping
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.files import named_in
@@ -21,8 +20,8 @@ from stretch_sim_cal.robot.description import parse_urdf, parse_xml
 from stretch_sim_cal.robot.kinematics import link_transform
 from stretch_sim_cal.robot.model import near
 from stretch_sim_cal.robot.profile import RobotProfile, lidar_geometry, stretch_profile
-from stretch_sim_cal.robot.sdf_as_urdf import numbers_text
 from stretch_sim_cal.robot.stretch import nominal_description
+from stretch_sim_cal.robot.urdf_elements import add_frame, add_joint, numbers, set_origin
 from stretch_sim_cal.sensor import sensor as kinds
 from stretch_sim_cal.sensor.sensor import DEFAULT_SENSOR, Sensor
 from stretch_sim_cal.simulation.driving import OdometrySpread
@@ -254,13 +253,13 @@ def simulated_description(setup: SimulationSetup) -> str:
     floor_from_base = footprint_from_base @ from_xyz_rpy((0.0, 0.0, base.height), (base.roll, base.pitch, 0.0))
     SubElement(robot, "link", name=FLOOR_LINK)
     floor_from_root = floor_from_base @ inverse(link_transform(model, {}, profile.base_frame))
-    add_fixed_joint(robot, "floor_joint", FLOOR_LINK, model.root, floor_from_root)
+    add_joint(robot, "floor_joint", FLOOR_LINK, model.root, floor_from_root)
     for number, box in enumerate(setup.payload):
         name = f"payload_{number}_link"
         link = SubElement(robot, "link", name=name)
         for kind in ("visual", "collision"):
-            SubElement(SubElement(SubElement(link, kind), "geometry"), "box", size=numbers_text(box.size))
-        add_fixed_joint(robot, f"payload_{number}_joint", box.link, name, from_xyz_rpy(box.xyz, box.rpy))
+            SubElement(SubElement(SubElement(link, kind), "geometry"), "box", size=numbers(box.size))
+        add_joint(robot, f"payload_{number}_joint", box.link, name, from_xyz_rpy(box.xyz, box.rpy))
     carrying = {joint.name for link in lidars.values() for joint in model.chain(link)}
     for name, error in setup.joint_errors.items():
         if name not in model.joints or name in carrying:

@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from stretch_sim_cal.conventions import PROFILES, normalized_files
 from stretch_sim_cal.conventions.normal_form import Options, description, normalized, read_description
 from stretch_sim_cal.conventions.profile import INFO, Finding, lint
-from stretch_sim_cal.conventions.rewrite import numbers, roll_pitch_yaw
 from stretch_sim_cal.errors import InputError, Refused
 from stretch_sim_cal.geometry.transforms import from_xyz_rpy
 from stretch_sim_cal.robot.description import load_model, parse_urdf
 from stretch_sim_cal.robot.kinematics import link_transforms
+from stretch_sim_cal.robot.urdf_elements import numbers, roll_pitch_yaw
 
 SG4, PG4, NIL = "eoa_wrist_dw4_tool_sg4", "eoa_wrist_dw4_tool_pg4", "eoa_wrist_dw4_tool_nil"
 

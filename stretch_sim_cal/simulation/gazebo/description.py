@@ -9,11 +9,11 @@ import numpy as np
 import trimesh
 
 from stretch_sim_cal import files
-from stretch_sim_cal.conventions.rewrite import add_fixed_joint
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.robot.description import parse_urdf, parse_xml
 from stretch_sim_cal.robot.sdf import WORLD
 from stretch_sim_cal.robot.surfaces import Surface
+from stretch_sim_cal.robot.urdf_elements import add_joint
 from stretch_sim_cal.sensor.sensor import Sensor
 from stretch_sim_cal.simulation.embedded import RobotGeometry
 from stretch_sim_cal.simulation.gazebo.rays import grid_for
@@ -145,7 +145,7 @@ def _stand_on_floor(robot: ElementTree.Element, drives: bool) -> None:
         ))  # fmt: skip
         robot.append(_controller(joint, FASTEST_BASE))
         parent = link
-    add_fixed_joint(robot, "world_joint", parent, FLOOR_LINK, np.eye(4))
+    add_joint(robot, "world_joint", parent, FLOOR_LINK, np.eye(4))
 
 
 def ray_height(sensor: Sensor) -> float:
