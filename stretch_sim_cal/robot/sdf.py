@@ -3,7 +3,7 @@ one robot's links and joints. Document types, entities, nested models and a robo
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from xml.parsers import expat
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import from_xyz_quaternion, from_xyz_rpy, inverse
-from stretch_sim_cal.robot.model import VARIABLES, Joint, Limit, Link, Mimic, RobotModel, near, robot_model
+from stretch_sim_cal.robot.model import Joint, Limit, Link, Mimic, RobotModel, near, robot_model
 
 MAX_BYTES = 20_000_000
 MAX_DEPTH = 100
@@ -214,52 +214,32 @@ UNLIMITED = 1e16  # SDF writes limits that are none as 1e16 or infinite
 
 
 @dataclass(frozen=True)
-class Connection:
-    """A joint between two bodies, in either order. `root_from_joint` (4, 4), of an SDF from the model's frame, and
-    `axis` (3,) in the joint's frame are None if they are not known; `pitch` (m/rad) is of helical joints."""
-
-    name: str
-    type: str
-    parent: str
-    child: str
-    root_from_joint: np.ndarray | None = None
-    axis: np.ndarray | None = None
-    pitch: float = 0.0
-    limit: Limit | None = None
-    mimic: Mimic | None = None
-
-    @property
-    def freedom(self) -> int:
-        return VARIABLES[self.type]
-
-
-@dataclass(frozen=True)
 class SdfModel:
-    """Links with `model_from_link` (4, 4), and joints, which may form loops; `WORLD` as a parent is the ground."""
+    """Links with `model_from_link` (4, 4), and joints, which may form loops and whose frames need not be their
+    children's; `WORLD` as a parent is the ground."""
 
     name: str
     links: dict[str, np.ndarray]
-    joints: tuple[Connection, ...]
+    joints: tuple[Joint, ...]
     source: str
     scope: Scope
+
+    def model_from_joint(self, joint: Joint) -> np.ndarray:
+        return self.links.get(joint.parent, np.eye(4)) @ joint.parent_from_joint
 
     def robot_model(self) -> RobotModel:
         """Return the model as a tree; `WORLD` is its root if a joint hangs on it. A joint that is not at its child's
         frame gets a link `<joint>_frame`. Raises `InputError` for loops."""
         ground = {WORLD: np.eye(4)} if any(joint.parent == WORLD for joint in self.joints) else {}
-        frames = ground | self.links
-        links, joints = [*map(Link, frames)], []
+        links, joints = [*map(Link, ground | self.links)], []
         for joint in self.joints:
             child, x_axis = joint.child, np.array([1.0, 0.0, 0.0])
-            joint_from_child = inverse(joint.root_from_joint) @ frames[child]
+            joint_from_child = inverse(self.model_from_joint(joint)) @ self.links[child]
             if np.abs(joint_from_child - np.eye(4)).max() > 1e-12:
                 child = f"{joint.name}_frame"
                 links.append(Link(child))
                 joints.append(Joint(f"{joint.name}_to_link", "fixed", child, joint.child, joint_from_child, x_axis))
-            joints.append(Joint(
-                joint.name, joint.type, joint.parent, child, inverse(frames[joint.parent]) @ joint.root_from_joint,
-                joint.axis, joint.limit, joint.mimic, joint.pitch,
-            ))  # fmt: skip
+            joints.append(replace(joint, child=child))
         return robot_model(self.name, links, joints, self.source)
 
 
@@ -286,28 +266,29 @@ def read_sdf_model(path: Path) -> SdfModel:
     return SdfModel(models[0].name, links, tuple(joints), str(path), scope)
 
 
-def _joints(joint: Element, scope: Scope, links: dict[str, np.ndarray]) -> list[Connection]:
-    """Return a joint's connections; a universal joint is two revolute ones with a link between, added to `links`."""
+def _joints(joint: Element, scope: Scope, links: dict[str, np.ndarray]) -> list[Joint]:
+    """Return an element's joints; a universal joint is two revolute ones with a link between, added to `links`."""
     name, written = joint.name, joint.attributes.get("type", "")
     if written not in TYPES:
         raise InputError(f"{joint.where}: '{name}': type '{written}' is not supported; available: {', '.join(TYPES)}")
     kind, ends = TYPES[written], [_link_of(joint, role, scope, links) for role in ("parent", "child")]
     frame = scope.pose(name, joint)
+    placed = inverse(links.get(ends[0], np.eye(4))) @ frame
     if kind in ("fixed", "spherical"):
-        return [Connection(name, kind, *ends, frame, np.array([0.0, 0.0, 1.0]))]
+        return [Joint(name, kind, *ends, placed, np.array([0.0, 0.0, 1.0]))]
     axis, limit = _axis(joint.required("axis"), scope, frame)
     turns = "revolute" if limit else "continuous"
     if kind != "universal":
         pitch = _pitch(joint) if kind == "helical" else 0.0
         mimic = _mimic(joint.required("axis"))
-        return [Connection(name, turns if kind == "revolute" else kind, *ends, frame, axis, pitch, limit, mimic)]
+        return [Joint(name, turns if kind == "revolute" else kind, *ends, placed, axis, limit, mimic, pitch)]
     between = f"{name}_cross"
     links[between] = frame
     second, second_limit = _axis(joint.required("axis2"), scope, frame)
     turns_again = "revolute" if second_limit else "continuous"
     return [
-        Connection(name, turns, ends[0], between, frame, axis, limit=limit),
-        Connection(f"{name}_2", turns_again, between, ends[1], frame, second, limit=second_limit),
+        Joint(name, turns, ends[0], between, placed, axis, limit),
+        Joint(f"{name}_2", turns_again, between, ends[1], np.eye(4), second, second_limit),
     ]
 
 

@@ -16,7 +16,7 @@ from stretch_sim_cal.files import read_text, read_yaml
 from stretch_sim_cal.geometry.transforms import from_xyz_rpy
 from stretch_sim_cal.robot.kinematics import BASES, joint_columns, link_transforms
 from stretch_sim_cal.robot.model import VARIABLES, Joint, RobotModel, near
-from stretch_sim_cal.robot.sdf import WORLD, Connection, is_sdf, read_sdf_model
+from stretch_sim_cal.robot.sdf import WORLD, is_sdf, read_sdf_model
 from stretch_sim_cal.validate import record
 
 PLANAR_TYPES = ("fixed", "revolute", "continuous", "prismatic", "planar")
@@ -26,37 +26,33 @@ RANK_TOLERANCE = 1e-7
 
 @dataclass(frozen=True)
 class Mechanism:
-    """Bodies (ground included, as `ground`) and the joints between them."""
+    """Bodies (ground included, as `ground`) and the joints between them, in either order. The bodies have the root's
+    frame in this configuration, so a joint's `parent_from_joint` is root_from_joint, NaN if it is not known."""
 
     name: str
     bodies: tuple[str, ...]
     ground: str
-    connections: tuple[Connection, ...]
+    joints: tuple[Joint, ...]
 
     @property
     def loops(self) -> int:
-        return len(self.connections) - (len(self.bodies) - 1)
+        return len(self.joints) - (len(self.bodies) - 1)
 
     @property
     def joint_freedom(self) -> int:
-        return sum(connection.freedom for connection in self.connections)
+        return sum(joint.variables for joint in self.joints)
 
 
-def _twists(connection: Connection) -> np.ndarray | None:
+def _twists(joint: Joint) -> np.ndarray | None:
     """Return a joint's motions (6, freedom) as twists about the root's origin; None if its geometry is not known."""
-    if connection.root_from_joint is None or connection.axis is None:
-        return None
-    ends = connection.parent, connection.child
-    joint = Joint(connection.name, connection.type, *ends, np.eye(4), connection.axis, pitch=connection.pitch)
-    return joint_columns(joint, connection.root_from_joint, np.zeros(3))
+    known = not np.isnan(joint.parent_from_joint).any()
+    return joint_columns(joint, joint.parent_from_joint, np.zeros(3)) if known else None
 
 
-def mechanism(
-    name: str, bodies: Iterable[str], ground: str, connections: Iterable[Connection], source: str
-) -> Mechanism:
+def mechanism(name: str, bodies: Iterable[str], ground: str, joints: Iterable[Joint], source: str) -> Mechanism:
     """Return a connected mechanism. Raises `InputError` beginning with `source` for duplicate names, unknown bodies and
     joint types, and bodies that no joint connects to the ground."""
-    found = Mechanism(name, tuple(bodies), ground, tuple(connections))
+    found = Mechanism(name, tuple(bodies), ground, tuple(joints))
     for problem in _problems(found):
         raise InputError(f"{source}: {problem}")
     return found
@@ -64,12 +60,12 @@ def mechanism(
 
 def _problems(found: Mechanism) -> Iterator[str]:
     bodies, ground = found.bodies, found.ground
-    for kind, names in (("link", bodies), ("joint", tuple(each.name for each in found.connections))):
+    for kind, names in (("link", bodies), ("joint", tuple(each.name for each in found.joints))):
         for twice in (name for index, name in enumerate(names) if name in names[:index]):
             yield f"two {kind}s are called '{twice}'; names must differ"
     if ground not in bodies:
         yield f"its ground '{ground}' is not a link{near(ground, bodies)}"
-    for each in found.connections:
+    for each in found.joints:
         if each.type not in VARIABLES:
             yield f"joint '{each.name}': type '{each.type}' is unknown; available: {', '.join(VARIABLES)}"
         for body in (each.parent, each.child):
@@ -88,11 +84,12 @@ def _problems(found: Mechanism) -> Iterator[str]:
 def mechanism_of(model: RobotModel, base: str = "fixed") -> Mechanism:
     """Return a robot model at position zero as a mechanism, its root fixed to the ground, on a floor (`mobile`) or
     `floating`. Mimic joints have no freedom and count as fixed. Raises `InputError` for an unknown base."""
-    frames, connections = link_transforms(model), []
-    for joint in model.joints.values():
-        ends = joint.name, "fixed" if joint.mimic else joint.type, joint.parent, joint.child
-        connections.append(Connection(*ends, frames[joint.child], joint.axis, joint.pitch))
-    return with_base(mechanism(model.name, model.links, model.root, connections, f"robot '{model.name}'"), base)
+    frames = link_transforms(model)
+    joints = [
+        replace(joint, type="fixed" if joint.mimic else joint.type, parent_from_joint=frames[joint.child])
+        for joint in model.joints.values()
+    ]
+    return with_base(mechanism(model.name, model.links, model.root, joints, f"robot '{model.name}'"), base)
 
 
 def with_base(fixed: Mechanism, base: str) -> Mechanism:
@@ -104,12 +101,12 @@ def with_base(fixed: Mechanism, base: str) -> Mechanism:
         return fixed
     if WORLD in fixed.bodies:
         raise InputError(f"'{fixed.name}' is joined to the {WORLD} already; it cannot have a {base} base as well")
-    return Mechanism(fixed.name, (WORLD, *fixed.bodies), WORLD, (_moving_base(base, fixed.ground), *fixed.connections))
+    return Mechanism(fixed.name, (WORLD, *fixed.bodies), WORLD, (_moving_base(base, fixed.ground), *fixed.joints))
 
 
-def _moving_base(base: str, ground: str) -> Connection:
+def _moving_base(base: str, ground: str) -> Joint:
     kind = "planar" if base == "mobile" else base
-    return Connection(f"{base}_base", kind, WORLD, ground, np.eye(4), np.array([0.0, 0.0, 1.0]))
+    return Joint(f"{base}_base", kind, WORLD, ground, np.eye(4), np.array([0.0, 0.0, 1.0]))
 
 
 def load_mechanism(path: str | os.PathLike, base: str | None = None) -> tuple[Mechanism, str]:
@@ -119,10 +116,10 @@ def load_mechanism(path: str | os.PathLike, base: str | None = None) -> tuple[Me
     if path.suffix in (".yaml", ".yml"):
         return _from_yaml(path, base)
     model = read_sdf_model(path)
-    connections = list(model.joints)
+    joints = [replace(joint, parent_from_joint=model.model_from_joint(joint)) for joint in model.joints]
     if not any(WORLD in (joint.parent, joint.child) for joint in model.joints):
-        connections.insert(0, _moving_base("floating", next(iter(model.links))))
-    found = mechanism(model.name, (WORLD, *model.links), WORLD, connections, model.source)
+        joints.insert(0, _moving_base("floating", next(iter(model.links))))
+    found = mechanism(model.name, (WORLD, *model.links), WORLD, joints, model.source)
     if base is not None:
         raise InputError(f"{path}: an SDF defines how its base moves (a joint to the world, or none)")
     return found, "spatial"
@@ -147,16 +144,16 @@ class _WrittenJoint:
     axis: Vector | None = None
     pitch: float = 0.0
 
-    def connection(self, where: str) -> Connection:
+    def joint(self, where: str) -> Joint:
         ends = self.name, self.type, self.parent, self.child
         if self.axis is not None and np.linalg.norm(self.axis) < 1e-9:
             raise InputError(f"{where}: axis: must not be zero")
         if self.xyz is None or self.axis is None and self.type not in ("fixed", "spherical", "floating"):
-            return Connection(*ends, pitch=self.pitch)
+            return Joint(*ends, np.full((4, 4), np.nan), np.full(3, np.nan), pitch=self.pitch)
         frame = from_xyz_rpy(self.xyz, self.rpy or (0.0, 0.0, 0.0))
         # The file gives the axis in the ground's frame.
         axis = np.array([0.0, 0.0, 1.0]) if self.axis is None else frame[:3, :3].T @ self.axis
-        return Connection(*ends, frame, axis, self.pitch)
+        return Joint(*ends, frame, axis, pitch=self.pitch)
 
 
 @dataclass(frozen=True)
@@ -173,9 +170,9 @@ def _from_yaml(path: Path, base: str | None) -> tuple[Mechanism, str]:
     written = record(_WrittenMechanism, read_yaml(path), str(path))
     if not written.links:
         raise InputError(f"{path}: links: expected a list of names")
-    connections = [joint.connection(f"{path}: joints[{index}]") for index, joint in enumerate(written.joints)]
+    joints = [joint.joint(f"{path}: joints[{index}]") for index, joint in enumerate(written.joints)]
     ground = written.ground or written.links[0]
-    found = mechanism(written.name or path.stem, written.links, ground, connections, str(path))
+    found = mechanism(written.name or path.stem, written.links, ground, joints, str(path))
     return with_base(found, base or written.base), written.dimension
 
 
@@ -230,7 +227,7 @@ def mobility(mechanism: Mechanism, dimension: str = "spatial") -> Mobility:
     if dimension not in ("spatial", "planar"):
         raise InputError(f"dimension '{dimension}' is unknown; available: spatial, planar")
     flat = _base_in_plane(mechanism)
-    unfit = _what_leaves_the_plane(flat.connections)
+    unfit = _what_leaves_the_plane(flat.joints)
     if dimension == "planar" and unfit:
         raise InputError(f"'{mechanism.name}' is not planar: {unfit}")
     spatial = mechanism.joint_freedom - 6 * mechanism.loops
@@ -240,7 +237,7 @@ def mobility(mechanism: Mechanism, dimension: str = "spatial") -> Mobility:
     measured = None if rank is None else counted.joint_freedom - rank
     redundant = None if measured is None else measured - count
     return Mobility(
-        mechanism.name, len(mechanism.bodies), len(mechanism.connections), mechanism.loops, counted.joint_freedom,
+        mechanism.name, len(mechanism.bodies), len(mechanism.joints), mechanism.loops, counted.joint_freedom,
         dimension, spatial, planar, measured, count, mobility=count if measured is None else measured,
         redundant=redundant, over_constrained=count < 0 if redundant is None else redundant > 0,
     )  # fmt: skip
@@ -248,29 +245,29 @@ def mobility(mechanism: Mechanism, dimension: str = "spatial") -> Mobility:
 
 def _base_in_plane(mechanism: Mechanism) -> Mechanism:
     """Return the mechanism with its floating base, if any, moving in the plane of the other joints only."""
-    base = next((c for c in mechanism.connections if c.type == "floating" and WORLD in (c.parent, c.child)), None)
+    base = next((j for j in mechanism.joints if j.type == "floating" and WORLD in (j.parent, j.child)), None)
     if base is None:
         return mechanism
-    normal = _normal(*_motions(connection for connection in mechanism.connections if connection is not base))
+    normal = _normal(*_motions(joint for joint in mechanism.joints if joint is not base))
     # The base's frame may be turned, and the normal is known in the root's.
-    frame = np.eye(4) if base.root_from_joint is None else base.root_from_joint
+    frame = base.parent_from_joint if _twists(base) is not None else np.eye(4)
     axis = frame[:3, :3].T @ (np.array([0.0, 0.0, 1.0]) if normal is None else normal)
-    moved = replace(base, type="planar", root_from_joint=frame, axis=axis)
-    return replace(mechanism, connections=tuple(moved if c is base else c for c in mechanism.connections))
+    moved = replace(base, type="planar", parent_from_joint=frame, axis=axis)
+    return replace(mechanism, joints=tuple(moved if joint is base else joint for joint in mechanism.joints))
 
 
 Motions = list[tuple[str, np.ndarray]]  # directions (3,) of joints, with their names
 
 
-def _motions(connections: Iterable[Connection]) -> tuple[Motions, Motions]:
+def _motions(joints: Iterable[Joint]) -> tuple[Motions, Motions]:
     """Return the known directions about which joints turn, and along which they slide."""
     turns: Motions = []
     slides: Motions = []
-    for connection in connections:
-        twists = _twists(connection)
+    for joint in joints:
+        twists = _twists(joint)
         for twist in twists.T if twists is not None else ():
             kind, way = (turns, twist[3:]) if twist[3:].any() else (slides, twist[:3])
-            kind.append((connection.name, way))
+            kind.append((joint.name, way))
     return turns, slides
 
 
@@ -283,12 +280,12 @@ def _normal(turns: Motions, slides: Motions) -> np.ndarray | None:
     return None
 
 
-def _what_leaves_the_plane(connections: tuple[Connection, ...]) -> str:
+def _what_leaves_the_plane(joints: tuple[Joint, ...]) -> str:
     """Return why a mechanism is not planar; empty if it is, or may be."""
-    for connection in connections:
-        if connection.type not in PLANAR_TYPES:
-            return f"joint '{connection.name}' is {connection.type}"
-    turns, slides = _motions(connections)
+    for joint in joints:
+        if joint.type not in PLANAR_TYPES:
+            return f"joint '{joint.name}' is {joint.type}"
+    turns, slides = _motions(joints)
     normal = _normal(turns, slides)
     if normal is None:
         return ""
@@ -303,7 +300,7 @@ def _what_leaves_the_plane(connections: tuple[Connection, ...]) -> str:
 
 def _closure_rank(mechanism: Mechanism) -> int | None:
     """Return the rank of the closure equations (twists around a loop sum to zero); None without geometry."""
-    twists = [_twists(connection) for connection in mechanism.connections]
+    twists = [_twists(joint) for joint in mechanism.joints]
     if any(twist is None for twist in twists):
         return None
     # Each column is a loop: the factor by which it passes through each joint, exactly 0 for joints beside all loops.
@@ -311,7 +308,7 @@ def _closure_rank(mechanism: Mechanism) -> int | None:
     equations = np.hstack([np.kron(ways[:, None], twist) for ways, twist in zip(loops, twists, strict=True)] or [loops])
     if not equations.size:
         return 0
-    size = max(np.abs(each.root_from_joint[:3, 3]).max() for each in mechanism.connections) or 1.0
+    size = max(np.abs(each.parent_from_joint[:3, 3]).max() for each in mechanism.joints) or 1.0
     equations.reshape(loops.shape[1], 6, -1)[:, :3] /= size
     values = np.linalg.svd(equations, compute_uv=False)
     return int((values > RANK_TOLERANCE * max(values[0], 1e-300)).sum())
@@ -319,8 +316,8 @@ def _closure_rank(mechanism: Mechanism) -> int | None:
 
 def _incidence(mechanism: Mechanism) -> np.ndarray:
     """Return a matrix (bodies, joints): of each joint -1 at its parent, 1 at its child."""
-    incidence = np.zeros((len(mechanism.bodies), len(mechanism.connections)))
-    for column, connection in enumerate(mechanism.connections):
-        for body, sign in ((connection.parent, -1.0), (connection.child, 1.0)):
+    incidence = np.zeros((len(mechanism.bodies), len(mechanism.joints)))
+    for column, joint in enumerate(mechanism.joints):
+        for body, sign in ((joint.parent, -1.0), (joint.child, 1.0)):
             incidence[mechanism.bodies.index(body), column] = sign
     return incidence

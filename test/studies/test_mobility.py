@@ -13,7 +13,7 @@ from stretch_sim_cal.robot.description import load_model
 from stretch_sim_cal.robot.kinematics import configuration_space, link_transform, link_transforms
 from stretch_sim_cal.robot.model import Joint, Limit, Link, Mimic, robot_model
 from stretch_sim_cal.robot.stretch import nominal_description
-from stretch_sim_cal.studies.mobility import Connection, load_mechanism, mechanism, mechanism_of, mobility, with_base
+from stretch_sim_cal.studies.mobility import load_mechanism, mechanism, mechanism_of, mobility, with_base
 
 AXES = {"X": (1.0, 0.0, 0.0), "Y": (0.0, 1.0, 0.0), "Z": (0.0, 0.0, 1.0)}
 
@@ -66,7 +66,7 @@ def test_the_stretchs_configuration_space_has_its_limits():
 
 
 def revolute(name, first, second, xyz, axis=(0.0, 0.0, 1.0)):
-    return Connection(name, "revolute", first, second, from_xyz_rpy(xyz), np.array(axis))
+    return Joint(name, "revolute", first, second, from_xyz_rpy(xyz), np.array(axis))
 
 
 FOUR_BAR = (
@@ -76,9 +76,9 @@ FOUR_BAR = (
 BODIES = ("frame", "crank", "coupler", "rocker")
 
 
-def linkage(connections, *bodies):
+def linkage(joints, *bodies):
     bodies = bodies or BODIES
-    return mechanism("linkage", bodies, bodies[0], connections, "test")
+    return mechanism("linkage", bodies, bodies[0], joints, "test")
 
 
 def test_a_four_bar_linkage_has_one_degree_of_freedom_and_is_over_constrained_in_space():
@@ -89,7 +89,7 @@ def test_a_four_bar_linkage_has_one_degree_of_freedom_and_is_over_constrained_in
     assert (spatial.spatial, spatial.mobility, spatial.redundant) == (-2, 1, 3)
     assert spatial.over_constrained
     assert "over-constrained" in spatial.notes[0]
-    unknown = [replace(c, root_from_joint=None, axis=None) for c in FOUR_BAR]
+    unknown = [replace(c, parent_from_joint=np.full((4, 4), np.nan)) for c in FOUR_BAR]
     counted = mobility(linkage(unknown))
     assert (counted.mobility, counted.measured, counted.over_constrained) == (-2, None, True)
     assert mobility(linkage(unknown), "planar").mobility == 1
@@ -108,7 +108,7 @@ def test_a_parallelogram_with_a_third_crank_moves_although_its_planar_count_is_z
     found = mobility(linkage(bars, "frame", "coupler", "crank0", "crank1", "crank2"), "planar")
     assert (found.planar, found.mobility, found.redundant, found.over_constrained) == (0, 1, 1, True)
     # With a third crank of another length it is the structure that its count says.
-    bars[-1] = replace(bars[-1], root_from_joint=from_xyz_rpy((2.3, 0.6, 0)))
+    bars[-1] = replace(bars[-1], parent_from_joint=from_xyz_rpy((2.3, 0.6, 0)))
     found = mobility(linkage(bars, "frame", "coupler", "crank0", "crank1", "crank2"), "planar")
     assert (found.mobility, found.over_constrained) == (0, False)
 
@@ -127,8 +127,8 @@ def test_a_floating_base_moves_in_the_plane_of_a_planar_mechanism():
 def test_an_rssr_linkage_keeps_the_idle_turn_of_its_rod():
     rssr = (
         revolute("a", "frame", "crank", (0, 0, 0)),
-        Connection("b", "spherical", "crank", "rod", from_xyz_rpy((0.2, 1.0, 0)), np.array(AXES["Z"])),
-        Connection("c", "spherical", "rod", "rocker", from_xyz_rpy((1.5, 1.3, 0.5)), np.array(AXES["Z"])),
+        Joint("b", "spherical", "crank", "rod", from_xyz_rpy((0.2, 1.0, 0)), np.array(AXES["Z"])),
+        Joint("c", "spherical", "rod", "rocker", from_xyz_rpy((1.5, 1.3, 0.5)), np.array(AXES["Z"])),
         revolute("d", "rocker", "frame", (1.4, 0, 0), (1.0, 0.0, 0.2)),
     )
     found = mobility(linkage(rssr, "frame", "crank", "rod", "rocker"))
@@ -141,14 +141,14 @@ def test_what_is_not_planar_is_not_counted_in_a_plane():
         mobility(linkage(tilted), "planar")
 
 
-def four_bar_sdf(*connections: Connection) -> str:
+def four_bar_sdf(*bars: Joint) -> str:
     """Return the four-bar linkage's bodies, anywhere, with these of its joints, as a model that the world holds."""
     joints = "".join(
         f'<joint name="{each.name}" type="revolute">'
-        f'<pose relative_to="__model__">{" ".join(map(str, each.root_from_joint[:3, 3]))} 0 0 0</pose>'
+        f'<pose relative_to="__model__">{" ".join(map(str, each.parent_from_joint[:3, 3]))} 0 0 0</pose>'
         f"<parent>{each.parent.replace('frame', 'world')}</parent><child>{each.child}</child>"
         "<axis><xyz>0 0 1</xyz></axis></joint>"
-        for each in connections
+        for each in bars
     )
     return f"""<sdf version="1.9"><model name="four_bar">
       <link name="crank"><pose>0.1 0.5 0 0 0 0.2</pose></link>
@@ -215,7 +215,7 @@ def test_a_mechanism_in_a_yaml_with_and_without_geometry(tmp_path):
     assert dimension == "planar"
     assert mobility(found, dimension).mobility == 1
     for joint, each in zip(joints, FOUR_BAR, strict=True):
-        joint |= {"xyz": each.root_from_joint[:3, 3].tolist(), "axis": [0, 0, 2]}
+        joint |= {"xyz": each.parent_from_joint[:3, 3].tolist(), "axis": [0, 0, 2]}
     path.write_text(yaml.safe_dump(whole))
     assert mobility(load_mechanism(path)[0]).measured == 1
     assert mobility(load_mechanism(path, base="mobile")[0]).measured == 4
