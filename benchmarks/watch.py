@@ -86,7 +86,8 @@ def calibrated(robot: EmbeddedSimulator, folder: Path) -> tuple[CalibrationFile,
     method = floor_method()(left, aligned.right_to_left, footprint, settings)
     floor, _ = solved({"": method}, robot.recorded_pairs(10, 20))[""]
     path = folder / "calibration.yaml"
-    CalibrationFile().with_alignment(aligned, "robot").with_floor(floor, "robot", base_from_left=left).save(path)
+    file = CalibrationFile().with_alignment(aligned, "robot").with_floor(floor, "robot", base_from_left=left)
+    CalibrationFile.update(path, lambda _: file)
     write_atomic(path_beside(path), replace(aligned.observations, floor=floor.by_units).write)
     return CalibrationFile.load(path), left, footprint
 

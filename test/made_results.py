@@ -40,6 +40,11 @@ def floor_result(height=0.031, tilt=(0.01, -0.02), refusals=(), plane=None):
     )  # fmt: skip
 
 
+def save(file, path):
+    """Write a calibration file in place of the one at `path`, and return the backup of that."""
+    return CalibrationFile.update(path, lambda _: file)
+
+
 def true_calibration(truth, mast=None):
     """Return the calibration file that a simulated robot's truth would give, its mast's lidar at a pose (4, 4)."""
     file = CalibrationFile().with_alignment(alignment_result(truth.to_left["right"]), "stretch-test")

@@ -13,7 +13,7 @@ import json
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -100,7 +100,7 @@ class CalibrationFile:
     `footprint_from_base` (4, 4) maps base_link into base_footprint; `floor_plane` is the floor in base_link with
     `normal . p + offset = 0` and its normal up. Both are None if the file has no such entry. `footprint_from_lidar` are
     the lidars' poses (4, 4) against the wheels, by name. `contradictions` are one-line sentences; a file with any must
-    not be used. `data` is the whole mapping of the file, `as_read` the one that was read.
+    not be used. `data` is the whole mapping of the file.
     """
 
     to_left: dict[str, np.ndarray] = field(default_factory=dict)
@@ -110,7 +110,6 @@ class CalibrationFile:
     entries: dict[str, Entry] = field(default_factory=dict)
     data: dict[str, Any] = field(default_factory=dict)
     path: Path | None = None
-    as_read: dict[str, Any] | None = None
     footprint_from_lidar: dict[str, np.ndarray] = field(default_factory=dict)
 
     @property
@@ -136,13 +135,12 @@ class CalibrationFile:
     def load(cls, path: str | Path) -> "CalibrationFile":
         """Read a calibration file. Raises `InputError` with file and entry if it is missing, truncated, not a mapping,
         of a newer version, of an unknown convention, or an entry is invalid."""
-        data = files.read_yaml(path)
-        return replace(cls.from_mapping(data, path), as_read=data)
+        return cls.from_mapping(files.read_yaml(path), path)
 
     @classmethod
     def load_or_empty(cls, path: str | Path) -> "CalibrationFile":
         """As `load`, with an empty file if there is none."""
-        return cls.load(path) if Path(path).exists() else cls(path=Path(path), as_read={})
+        return cls.load(path) if Path(path).exists() else cls(path=Path(path))
 
     @classmethod
     def update(
@@ -150,12 +148,14 @@ class CalibrationFile:
         beside: tuple[Path, Callable[[BinaryIO], object]] | None = None,
     ) -> Path | None:  # fmt: skip
         """Apply `change` to the file under its lock, and return the backup. A file `beside` it, with its writer, is
-        replaced together with it or not at all. Raises as `load` and `save` do."""
+        replaced together with it or not at all. Raises as `load` does, and `InputError` for what cannot be written."""
         with files.locked(path), ExitStack() as stack:
             file = change(cls.load_or_empty(path))
             if beside is not None:
                 stack.enter_context(files.staged(*beside))
-            return file._write(Path(path))
+            backup = files.keep_backup(path)
+            files.write_yaml(path, {VERSION_KEY: VERSION} | file.data)
+            return backup
 
     @classmethod
     def from_mapping(cls, data: dict[str, Any], path: str | Path = "calibration") -> "CalibrationFile":
@@ -180,7 +180,7 @@ class CalibrationFile:
         wheels = poses_of(data, WHEELS, path)[0] if WHEELS in data else {}
         if wheels:
             check_convention(data[WHEELS].get("convention"), [WHEELS_CONVENTION], f"{path}: {WHEELS}")
-        return cls(to_left, footprint, plane, tuple(contradictions), entries, data, Path(path), None, wheels)
+        return cls(to_left, footprint, plane, tuple(contradictions), entries, data, Path(path), wheels)
 
     def with_alignment(self, result, robot_id: str, timestamp: datetime.datetime | None = None) -> "CalibrationFile":
         """Return a copy that holds an `AlignmentResult`. Raises `Refused` if the result carries refusals."""
@@ -242,17 +242,6 @@ class CalibrationFile:
         }  # fmt: skip
         return self.updated({WHEELS: entry})
 
-    def save(self, path: str | Path | None = None) -> Path | None:
-        """Write the file atomically and return the backup of the replaced one, None without one. `path` defaults to the
-        one it was loaded from. Raises `InputError` if it cannot be written, or if that file has changed since it was
-        loaded (`update` locks it meanwhile)."""
-        target = Path(path or self.path or default_path())
-        with files.locked(target):
-            same = self.as_read is not None and os.path.realpath(target) == os.path.realpath(str(self.path))
-            if same and target.exists() and files.read_yaml(target) not in (self.as_read, self._as_written):
-                raise InputError(f"{target}: was changed by another process after it was read; read it again")
-            return self._write(target)
-
     @property
     def edited(self) -> list[str]:
         """The fields that no longer have their digests, as "entry: field" or "entry: data.lidar"."""
@@ -261,15 +250,6 @@ class CalibrationFile:
             f"{key}: {name}" for key, entry in entries.items()
             for name, digest in _known_digests(entry).items() if _digests(entry).get(name) != digest
         ]  # fmt: skip
-
-    @property
-    def _as_written(self) -> dict[str, Any]:
-        return {VERSION_KEY: VERSION} | self.data
-
-    def _write(self, target: Path) -> Path | None:
-        backup = files.keep_backup(target)
-        files.write_yaml(target, self._as_written)
-        return backup
 
     def updated(self, entries: dict[str, Any]) -> "CalibrationFile":
         """Replace our fields of the given entries, and remove those that are None; other fields stay, also their
@@ -282,7 +262,7 @@ class CalibrationFile:
             entry = entry | {DIGEST: kept | _digests(entry) or None}
             merged = {**old, **entry} if isinstance(old, dict) else entry
             data[key] = {name: value for name, value in merged.items() if value is not None or name not in entry}
-        return replace(CalibrationFile.from_mapping(data, self.path or FILE_NAME), as_read=self.as_read)
+        return CalibrationFile.from_mapping(data, self.path or FILE_NAME)
 
 
 def _known_digests(entry: dict[str, Any]) -> dict[str, Any]:

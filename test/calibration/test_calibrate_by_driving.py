@@ -9,7 +9,7 @@ from unittest import mock
 import numpy as np
 import pytest
 from driving import standing_only
-from made_results import by_arm_and_wheels
+from made_results import by_arm_and_wheels, save
 from numpy.lib import recfunctions
 from recorded_robot import write_description, write_odometry
 from scipy.stats import chi2
@@ -233,7 +233,7 @@ def test_an_arm_that_is_elsewhere_on_the_base_is_reported_with_numbers(tmp_path,
     assert [said.code for said in left.findings()] == ["arm_and_wheels_differ"]
     assert left.difference[0] == pytest.approx(-0.08, abs=0.015) and abs(left.difference[1]) < 0.015
     assert cli.main(["check", str(tmp_path / "calibration.yaml")]) == 2
-    file.save(tmp_path / "calibration.yaml")
+    save(file, tmp_path / "calibration.yaml")
     capsys.readouterr()
     cli.main(["check", str(tmp_path / "calibration.yaml"), "--json"])  # of no robot that is described: with problems
     said = json.loads(capsys.readouterr().out)
@@ -254,7 +254,7 @@ def test_a_drive_leaves_the_arm_s_calibration_as_it_is(driven, result, tmp_path,
         with_drive(before, dataclasses.replace(result.array, refusals=["too few"]), "robot", described)
     recording, out = tmp_path / "drive", tmp_path / "calibration.yaml"
     record(recording, driven)
-    before.save(out)
+    save(before, out)
     monkeypatch.setattr(DrivenArray, "solve", lambda array: result.array)
     assert calibrated(recording, out, "--drive") == 0
     said = capsys.readouterr()

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from comparing import chi_square, right_to_left
 from edited_clouds import too_long_near
+from made_results import save
 
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile
 from stretch_sim_cal.calibration.mounts import robot as mounted_robot
@@ -237,7 +238,7 @@ def test_samples_that_are_no_data_are_named(robot, sweep):
 def test_the_entry_in_the_calibration_file_is_read_back_and_leaves_the_others(result, robot, tmp_path):
     path = tmp_path / "cal.yaml"
     path.write_text("vendor_entry: {data: 3}\n", encoding="utf-8")
-    with_mounts(CalibrationFile.load(path), result, "robot", robot.nominal["left"]).save(path)
+    save(with_mounts(CalibrationFile.load(path), result, "robot", robot.nominal["left"]), path)
     again = CalibrationFile.load(path)
     assert again.data["vendor_entry"] == {"data": 3} and again.right_to_left is None
     stored = stored_mounts(again)

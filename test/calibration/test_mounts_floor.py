@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from made_results import alignment_result
+from made_results import alignment_result, save
 
 from stretch_sim_cal import cli
 from stretch_sim_cal.calibration.calibration_file import FLOOR, FOOTPRINT, SEEN_COVARIANCE, CalibrationFile
@@ -65,7 +65,7 @@ def mounted() -> CalibrationFile:
 
 def judged(file: CalibrationFile, tmp_path) -> bool:
     files = RunFiles(tmp_path)
-    file.save(files.calibration)
+    save(file, files.calibration)
     return judge_stage("floor", files, TRUTH, TOLERANCES).passed
 
 
@@ -98,7 +98,7 @@ def test_mounts_that_are_surer_than_they_are_right_fail_where_a_scenario_asks_fo
     """Both lidars 0.9 mm off along x, three of the standard deviations that are said."""
     files, tolerances = RunFiles(tmp_path), {"translation_mm": 1.0, "rotation_deg": 0.1}
     off = mounts_result(from_xyz_rpy((9e-4, 0.0, 0.0)) @ TRUE_LEFT)
-    with_found(with_floor_as_described(), off).save(files.calibration)
+    save(with_found(with_floor_as_described(), off), files.calibration)
     assert judge_stage("mounts", files, TRUTH, tolerances).passed
     quantities = judge_stage("mounts", files, TRUTH, tolerances | {"nees": 1.2}).quantities
     (nees,) = (quantity for quantity in quantities if quantity.key == "nees")
@@ -157,7 +157,7 @@ def test_the_exported_joints_hold_both_mounts_and_the_floor_under_them(mounted, 
 
 def test_check_and_export_show_both_mounts_with_their_deviations(mounted, tmp_path, capsys):
     path = tmp_path / "calibration.yaml"
-    mounted.save(path)
+    save(mounted, path)
     assert cli.main(["check", str(path)]) == 0
     told = capsys.readouterr().out
     assert "left lidar in base_link" in told and "right lidar in base_link" in told

@@ -2,7 +2,7 @@ import datetime
 
 import numpy as np
 import pytest
-from made_results import alignment_result, floor_result
+from made_results import alignment_result, floor_result, save
 
 from stretch_sim_cal.calibration import verification
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile
@@ -23,7 +23,7 @@ def calibration(tmp_path, right_to_left):
     alignment = alignment_result(right_to_left, variance=1e-9)
     file = CalibrationFile().with_alignment(alignment, "se4-1", now - datetime.timedelta(minutes=1))
     path = tmp_path / "dual_lidar_calibration.yaml"
-    file.with_floor(floor_result(0.0295, (0.005, -0.01)), "se4-1", now).save(path)
+    save(file.with_floor(floor_result(0.0295, (0.005, -0.01)), "se4-1", now), path)
     return path
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from called import called
-from made_results import alignment_result
+from made_results import alignment_result, save
 from recorded_robot import write_description
 from scipy.stats import chi2
 from three_lidar_manipulator import three_lidar_manipulator
@@ -87,7 +87,7 @@ def test_a_recording_of_three_lidars_gives_all_of_them_and_a_page_with_each(reco
     # A run is judged by every lidar.
     files = RunFiles(tmp_path)
     write_truth(files.truth, simulator.ground_truth(), simulator.true_description)
-    file.save(files.calibration)
+    save(file, files.calibration)
     verdict = judge_stage("alignment", files, load_truth(files.truth), tolerances["alignment"])
     assert not verdict.reason
     assert [each.key for each in verdict.quantities][2:] == ["mast.translation_error_mm", "mast.rotation_error_deg"]
@@ -260,7 +260,7 @@ def test_arm_poses_give_the_mounts_of_three_lidars_by_what_each_sees_of_the_robo
     poses = {name: simulator.base_from_lidar(name) for name in ("left", "right", "mast")}
     right, mast = (alignment_result(inverse(poses["left"]) @ poses[name]) for name in ("right", "mast"))
     file = CalibrationFile().with_alignment(right, "robot").with_further("mast", mast, np.zeros((6, 6)), "robot")
-    file.save(out)
+    save(file, out)
     arm_poses = [(pan, lift, 1.6, -0.4, 1.57, 0.0) for pan, lift in ((-1.5, -1.2), (0.0, -0.6), (1.5, -1.2))]
     BodyDatasetRecorder(simulator).record(folder, arm_poses)
     options = ("--robot", profile, "--sensor", "os0_32_sparse")

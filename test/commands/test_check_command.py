@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from called import called, edited
-from made_results import by_arm_and_wheels
+from made_results import by_arm_and_wheels, save
 
 from stretch_sim_cal.calibration import calibration_file as keys
 from stretch_sim_cal.calibration.calibration_file import RIGHT_TO_LEFT, CalibrationFile
@@ -99,7 +99,7 @@ def test_a_file_far_from_the_default_description_names_the_robot_that_it_was_com
 @pytest.fixture
 def whole(tmp_path):
     """A file with lidars, floor, mounts and wheels, which agree within their covariances."""
-    by_arm_and_wheels(np.random.default_rng(1)).save(tmp_path / "whole.yaml")
+    save(by_arm_and_wheels(np.random.default_rng(1)), tmp_path / "whole.yaml")
     return tmp_path / "whole.yaml"
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import yaml
 from called import called, edited
-from made_results import alignment_result, joints_in
+from made_results import alignment_result, joints_in, save
 
 from stretch_sim_cal import files
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile
@@ -88,7 +88,7 @@ def test_names_of_joints_become_names_of_properties(tmp_path, cache):
     file = tmp_path / "calibration.yaml"
     model = load_model(text)
     to_left = link_transform(model, {}, "lidar_right_link", "lidar_left_link")
-    CalibrationFile().with_alignment(alignment_result(to_left), "x").save(file)
+    save(CalibrationFile().with_alignment(alignment_result(to_left), "x"), file)
     robot = ["--robot", "two_lidar_amr", "--model", tmp_path / "robot.urdf"]
     names = [each.get("name") for each in ElementTree.fromstring(export(file, "--as", "xacro", *robot))]
     assert names == [f"{name}_{key}" for name in ("_2d_lidar_left", "lidar_right_joint") for key in ("xyz", "rpy")]
@@ -99,7 +99,7 @@ def test_names_of_joints_become_names_of_properties(tmp_path, cache):
 def test_a_calibration_of_another_robot_is_not_exported_as_the_stretchs(form, tmp_path, cache):
     file = tmp_path / "calibration.yaml"
     to_left = from_xyz_rpy((-0.86, 0.16, 0.0), (0.0, 0.0, 3.14))
-    CalibrationFile().with_alignment(alignment_result(to_left), "x").save(file)
+    save(CalibrationFile().with_alignment(alignment_result(to_left), "x"), file)
     said = export(file, "--as", form, code=1)
     assert "far from the description's" in said and "give another robot's --robot" in said
 
@@ -150,7 +150,7 @@ def test_a_file_that_contradicts_itself_is_not_exported(calibration, tmp_path):
 def test_another_robots_frames_and_joints_are_those_of_its_profile(tmp_path, cache):
     file = tmp_path / "calibration.yaml"
     result = alignment_result(from_xyz_rpy((-1.05, 0.13, -0.38), (0.0, 0.7, 3.1)))
-    CalibrationFile().with_alignment(result, "other").save(file)
+    save(CalibrationFile().with_alignment(result, "other"), file)
     robot = ["--robot", "two_lidar_manipulator", "--json"]
     (transform,) = json.loads(export(file, "--as", "static-transform", *robot))
     assert "front_laser_link" in transform.values()

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "ros"))
-from made_results import by_arm_and_wheels
+from made_results import by_arm_and_wheels, save
 from node_process import PATIENCE, Graph, end_of, simulated_robot
 
 from stretch_sim_cal.calibration import verification
@@ -264,7 +264,7 @@ def test_a_drive_that_was_cut_off_is_put_aside_and_its_result_stands_on_the_page
         path.unlink()
     session.files.drive.mkdir()
     (session.files.drive / "half.mcap").write_text("torn")
-    file.save(robot / "found.yaml")
+    save(file, robot / "found.yaml")
     copy = f"import shutil; shutil.copy({str(robot / 'found.yaml')!r}, {str(session.files.calibration)!r})"
 
     def nodes(stages, files, *_):

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import numpy as np
 import psutil
 import pytest
-from made_results import alignment_result, box_returns, floor_result
+from made_results import alignment_result, box_returns, floor_result, save
 
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile
 from stretch_sim_cal.calibration.observations import Observations
@@ -97,7 +97,7 @@ def test_a_runs_files_are_recorded_as_they_come(tmp_path, monkeypatch):
     before = path.stat().st_size
     assert before > 10_000
     file = CalibrationFile().with_alignment(alignment_result(right_in_left), "robot")
-    file.with_floor(floor_result(), "robot").save(files.calibration)
+    save(file.with_floor(floor_result(), "robot"), files.calibration)
     known = Observations.of_known_poses((right_in_left,), 1e-6 * np.eye(6))
     verdicts = np.array([COUNTS, FEW, DISAGREE], dtype=np.uint8)
     seen = SeenPatches(np.eye(3), np.array([0.001, np.nan, 0.02]), verdicts)

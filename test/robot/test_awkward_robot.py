@@ -12,7 +12,7 @@ import warnings
 import numpy as np
 import pytest
 from awkward_robot import PACKAGE, write_awkward_robot
-from made_results import alignment_result, floor_result
+from made_results import alignment_result, floor_result, save
 
 import stretch_sim_cal as cal
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile
@@ -95,7 +95,7 @@ def test_a_calibration_is_exported_where_the_footprint_is_a_child_of_base_link(r
     ))  # fmt: skip
     file = tmp_path / "calibration.yaml"
     floor = floor_result(0.103, (0.005, -0.01))
-    CalibrationFile().with_alignment(alignment, "other").with_floor(floor, "other").save(file)
+    save(CalibrationFile().with_alignment(alignment, "other").with_floor(floor, "other"), file)
     assert main(["export", str(file), "--as", "urdf", "--robot", str(profile), "--json"]) == 0
     joint = json.loads(capsys.readouterr().out)["base_footprint_joint"]
     assert (joint["parent"], joint["child"]) == ("base_link", "base_footprint")

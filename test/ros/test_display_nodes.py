@@ -6,7 +6,7 @@ import pytest
 import yaml
 from fake_drivers import BASE_HEIGHT, write_calibration
 from geometry_msgs.msg import Polygon, PolygonStamped
-from made_results import true_calibration
+from made_results import save, true_calibration
 from node_process import stop, unseen_in_rviz, wait_for_line
 from rclpy.qos import DurabilityPolicy, QoSProfile
 from scipy.spatial import cKDTree
@@ -56,7 +56,7 @@ def test_shows_a_third_lidar_where_the_file_has_it(graph, client):
     robot = ("--robot", "three_lidar_amr", "--world", "furnished_room", "--sensor", "os0_32_sparse", "--seed", "4")
     with graph.simulator(*robot, "--real-time-factor", "1") as truth:
         true = load_truth(truth)
-        true_calibration(true, true.to_left["mast"]).save(graph.calibration_file)
+        save(true_calibration(true, true.to_left["mast"]), graph.calibration_file)
         heard = client.latest(lidar_combined=PointCloud2)
         options = ("--robot", "three_lidar_amr", "--ros-args", "-p", "use_sim_time:=true")
         with graph.running("ros_visualize_calibration", *options, ready="visualizing"):

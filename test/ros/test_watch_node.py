@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 import pytest
-from made_results import true_calibration
+from made_results import save, true_calibration
 from node_process import PATIENCE, SIMULATED_TIME, robot_client
 
 from stretch_sim_cal.calibration.watch import History
@@ -40,7 +40,7 @@ def level(message):
 
 def test_a_lidar_that_is_pushed_is_said_published_and_kept(graph, monkeypatch):
     with graph.simulator(*ROBOT) as truth:
-        true_calibration(load_truth(truth)).save(graph.calibration_file)
+        save(true_calibration(load_truth(truth)), graph.calibration_file)
         ended = watch(graph, 1, code=0)
         assert "valid; drift: lidar to lidar, translation" in ended.out
     with graph.simulator(*ROBOT, "--lidar-right-error=0,0,0,0.3,0,0"), robot_client(graph.domain) as client:
@@ -68,7 +68,7 @@ def test_a_lidar_that_is_pushed_is_said_published_and_kept(graph, monkeypatch):
 def test_a_lidar_that_is_knocked_far_is_no_valid_calibration(graph, monkeypatch):
     monkeypatch.setattr(watch_node.monitor, "WINDOW", 2)
     with graph.simulator(*ROBOT) as truth:
-        true_calibration(load_truth(truth)).save(graph.calibration_file)
+        save(true_calibration(load_truth(truth)), graph.calibration_file)
     with graph.simulator(*ROBOT, "--lidar-right-error=0,0,0,0,40,0"):
         ended = watch(graph, 2, code=1)
     assert "undetermined: " in ended.out and "none of the checks could tell" in ended.err
@@ -82,7 +82,7 @@ def test_of_three_lidars_the_one_that_is_elsewhere_is_named(graph):
     with graph.simulator(*robot, "--real-time-factor", "1") as truth:
         true = load_truth(truth)
         turned = true.to_left["mast"] @ exp([0.0, 0.0, 0.0, 0.0, np.radians(1.5), 0.0])
-        true_calibration(true, turned).save(graph.calibration_file)
+        save(true_calibration(true, turned), graph.calibration_file)
         ended = watch(graph, 2, "--robot", "three_lidar_amr", "--sensor", "os0_32_sparse", code=1)
     assert "left to mast lidar, rotation has changed" in ended.out and "the mast lidar has moved" in ended.err
     assert "lidar to lidar, rotation has changed" not in ended.out
