@@ -6,6 +6,7 @@ import numpy as np
 from numpy.lib.recfunctions import drop_fields
 
 from stretch_sim_cal.geometry.transforms import SIDES
+from stretch_sim_cal.recording.clouds import CLOUD_TYPE, cloud_attributes, layout
 from stretch_sim_cal.recording.rosbag import RecordingWriter
 from stretch_sim_cal.simulation.embedded import EmbeddedSimulator
 
@@ -40,7 +41,18 @@ def write_scans(
             scan = np.ascontiguousarray(drop_fields(scan, list(without), usemask=False))
         stamp = round(simulator.start_time(side, tick) * SECOND) + SECOND
         stamp += round(late * SECOND) if side == "right" else 0
-        writer.write_cloud(f"/lidar_points_{side}", frames[SIDES.index(side)], stamp, scan)
+        write_cloud(writer, f"/lidar_points_{side}", frames[SIDES.index(side)], stamp, scan)
+
+
+def write_cloud(writer: RecordingWriter, topic: str, frame: str, stamp: int, scan: np.ndarray) -> None:
+    """Write a structured scan (N,) in `frame`, of `stamp` (ns)."""
+    types = writer._typestore.types
+    time = types["builtin_interfaces/msg/Time"](*divmod(stamp, SECOND))
+    _write(
+        writer, topic, CLOUD_TYPE, stamp, header=types["std_msgs/msg/Header"](stamp=time, frame_id=frame),
+        fields=[types["sensor_msgs/msg/PointField"](*entry) for entry in layout(scan.dtype)],
+        data=np.frombuffer(scan.tobytes(), np.uint8), **cloud_attributes(scan),
+    )  # fmt: skip
 
 
 def _write(writer: RecordingWriter, topic: str, kind: str, stamp: int, latched: bool = False, **fields) -> None:

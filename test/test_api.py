@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from recorded_robot import write_description
+from recorded_robot import write_cloud, write_description
 
 import stretch_sim_cal as cal
 from stretch_sim_cal.api import finding_of
@@ -141,7 +141,7 @@ def test_a_recording_gives_clouds_with_rings_and_the_description(scene, tmp_path
         for tick in range(3):
             for side in ("left", "right"):
                 cloud = scene.clouds[side][tick]
-                writer.write_cloud(f"/lidar_points_{side}", f"lidar_{side}_link", 100_000_000 * (tick + 1), cloud)
+                write_cloud(writer, f"/lidar_points_{side}", f"lidar_{side}_link", 100_000_000 * (tick + 1), cloud)
     recorded = cal.open_recording(tmp_path / "room", max_pairs=2)
     assert len(recorded.left_clouds) == len(recorded.right_clouds) == 2
     returns = scene.clouds["left"][0][:0].dtype.names
@@ -164,7 +164,7 @@ def test_a_recording_of_another_robot_is_opened_by_its_profile(scene, tmp_path):
     with RecordingWriter(tmp_path / "room") as writer:
         for tick, side in itertools.product(range(2), ("left", "right")):
             lidar = profile.lidars[side]
-            writer.write_cloud(lidar.topic, lidar.frame, 100_000_000 * (tick + 1), scene.clouds[side][tick])
+            write_cloud(writer, lidar.topic, lidar.frame, 100_000_000 * (tick + 1), scene.clouds[side][tick])
     assert len(cal.open_recording(tmp_path / "room", robot="two_lidar_manipulator").left_clouds) == 2
     with pytest.raises(InputError, match="lidar_points_left"):
         cal.open_recording(tmp_path / "room")

@@ -185,7 +185,8 @@ def plane_hypotheses(left: Surface, right: Surface) -> list[np.ndarray]:
         for target_pair, target_angle in _pairs(targets):
             if abs(source_angle - target_angle) > ANGLE_TOLERANCE:
                 continue
-            rotation = _triad(*targets.normals[target_pair]) @ _triad(*sources.normals[source_pair]).T
+            pairs = targets.normals[target_pair], sources.normals[source_pair]
+            rotation = Rotation.align_vectors(*pairs)[0].as_matrix()
             # The trace of the difference gives the angle: trace = 1 + 2 cos.
             if all(np.sum(rotation * other) < 1.0 + 2.0 * np.cos(SAME_ROTATION) for other in rotations):
                 rotations.append(rotation)
@@ -223,15 +224,6 @@ def _pairs(planes: LargePlanes) -> list[tuple[list[int], float]]:
         if PARALLEL < angle < np.pi - PARALLEL:
             pairs.append((list(pair), angle))
     return pairs
-
-
-def _triad(first: np.ndarray, second: np.ndarray) -> np.ndarray:
-    """Return the rotation (3, 3) whose columns are the axes that two directions span (Black's TRIAD)."""
-    middle = first + second
-    middle = middle / np.linalg.norm(middle)
-    across = np.cross(first, second)
-    across = across / np.linalg.norm(across)
-    return np.stack([middle, across, np.cross(middle, across)], axis=1)
 
 
 def _refined(rotation: np.ndarray, targets: LargePlanes, sources: LargePlanes) -> np.ndarray:

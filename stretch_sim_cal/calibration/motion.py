@@ -38,7 +38,7 @@ class Motion:
         return np.outer(self.twist, self.twist) / 4.0
 
 
-def motion_of(surface: Surface, flat: tuple[Patches, Members, Fits], noise: Noise) -> Motion:
+def motion_of(surface: Surface, flat: tuple[Patches, Members], noise: Noise) -> Motion:
     """Return the motion of the lidars while the frames were taken, by the heights of cells above their patches `flat`:
     each lidar separately, since one that moves alone would be an outlier among the cells of all, and above separate
     planes, since lidars without a common view have no common planes."""
@@ -69,8 +69,8 @@ class _Part:
     jacobian_noise: np.ndarray
 
     @classmethod
-    def of(cls, surface: Surface, flat: tuple[Patches, Members, Fits], noise: Noise, lidar: int) -> "_Part":
-        patches, members, _ = flat
+    def of(cls, surface: Surface, flat: tuple[Patches, Members], noise: Noise, lidar: int) -> "_Part":
+        patches, members = flat
         members = members.only(surface.side[members.cell] == lidar)
         fits = fit_planes(members, noise.variances(surface, members), len(patches.centres))
         patches = refined(patches, fits)

@@ -123,7 +123,7 @@ class FloorPatches:
 class RoomBlock:
     """The patches at one estimate.
 
-    `surface` are the cells of all lidars; `flat` the patches, members and fits before the selection; `members` with
+    `surface` are the cells of all lidars; `flat` the patches and members before the selection; `members` with
     their `fits` and `variances` (K,) after it; `gaps` with the robust `weights` (G,), 0 to 1; `spots` (P, 2) of all
     patches and `patch_weights` (P, n) of each lidar's members in them. Every cell is in one patch of each of the
     `grids`. `elements` are the factors of the cells in no patch.
@@ -133,7 +133,7 @@ class RoomBlock:
     surface: Surface
     noise: Noise
     grids: int
-    flat: tuple[Patches, Members, Fits]
+    flat: tuple[Patches, Members]
     members: Members
     fits: Fits
     variances: np.ndarray
@@ -383,7 +383,7 @@ def room_block(
         patches = oriented(patches.centres, np.where(of_floor, state.floor.normal, patches.normals), patches.sizes)
         members = remeasured(surface, patches, members)
     fits = fit_planes(members, noise.variances(surface, members), number)
-    flat = (patches, members, fits)
+    flat = (patches, members)
     if not exact:
         noise = estimate_noise(surface, patches.normals, members, fits, noise)
         clean = clean_cells(surface, patches.centres, patches.normals, members, fits, noise, slack)
@@ -405,7 +405,7 @@ def remeasured_block(
 
 def _measured(
     lidars: Sequence[Lidar], state: State, surface: Surface, noise: Noise, grids: int,
-    flat: tuple[Patches, Members, Fits], members: Members, slack: float, floor: FloorTrust | None,
+    flat: tuple[Patches, Members], members: Members, slack: float, floor: FloorTrust | None,
     pairs: Pairs | None,
 ) -> RoomBlock:  # fmt: skip
     """Return the block of selected members, with the gaps of all patches and their weights."""

@@ -9,7 +9,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from rosbags.highlevel import AnyReader, AnyReaderError
 from rosbags.interfaces import Connection, Qos, QosDurability, QosHistory, QosLiveliness, QosReliability, QosTime
 from rosbags.rosbag2 import ReaderError, StoragePlugin, Writer, WriterError
@@ -18,7 +17,6 @@ from rosbags.typesys import Stores, TypesysError, get_typestore
 
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.files import read_yaml
-from stretch_sim_cal.recording.clouds import CLOUD_TYPE, cloud_attributes, layout
 
 # Exceptions of the storage readers on truncated or foreign files, besides their own.
 BROKEN = (
@@ -168,19 +166,6 @@ class RecordingWriter(contextlib.AbstractContextManager):
             self._writer.write(self._connections[topic], stamp_ns, serialized)
         except OSError as error:
             raise self._failure(error) from error
-
-    def write_cloud(self, topic: str, frame: str, stamp_ns: int, scan: np.ndarray) -> None:
-        """Write a structured scan (N,) (see `POINT_DTYPE`) as a `sensor_msgs/PointCloud2` in `frame`."""
-        self.add_topic(topic, CLOUD_TYPE)
-        types = self._typestore.types
-        stamp = types["builtin_interfaces/msg/Time"](*divmod(stamp_ns, 1_000_000_000))
-        message = types[CLOUD_TYPE](
-            header=types["std_msgs/msg/Header"](stamp=stamp, frame_id=frame),
-            fields=[types["sensor_msgs/msg/PointField"](*entry) for entry in layout(scan.dtype)],
-            data=np.frombuffer(scan.tobytes(), np.uint8),
-            **cloud_attributes(scan),
-        )
-        self.write(topic, stamp_ns, self._typestore.serialize_cdr(message, CLOUD_TYPE))
 
     def close(self) -> None:
         """Finish the recording and let it appear under its name. Raises `InputError` if the disk does not take it."""

@@ -11,7 +11,7 @@ import pytest
 from driving import standing_only
 from made_results import by_arm_and_wheels, save
 from numpy.lib import recfunctions
-from recorded_robot import write_description, write_odometry
+from recorded_robot import write_cloud, write_description, write_odometry
 from scipy.stats import chi2
 
 import stretch_sim_cal as cal
@@ -448,7 +448,7 @@ def written(folder, driven, odometry, clouds) -> None:
         for number, pose in enumerate(odometry):
             write_odometry(writer, "/wheel_odom", pose, SECOND + number * SECOND // 20)
         for side, stamp, cloud in clouds:
-            writer.write_cloud(f"/lidar_points_{side}", f"lidar_{side}_link", stamp, cloud)
+            write_cloud(writer, f"/lidar_points_{side}", f"lidar_{side}_link", stamp, cloud)
 
 
 def record_on_the_move(folder, driven, without: str = "", time=None) -> None:

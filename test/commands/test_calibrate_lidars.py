@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from called import called
 from made_results import alignment_result, save
-from recorded_robot import write_description
+from recorded_robot import write_cloud, write_description
 from scipy.stats import chi2
 from three_lidar_manipulator import three_lidar_manipulator
 
@@ -45,7 +45,7 @@ def record(folder, simulator, first=0, described=True):
         for tick in range(SCANS):
             for name, lidar in load_profile(ROBOT).lidars.items():
                 scan = simulator.scan(name, first + tick)
-                writer.write_cloud(lidar.topic, lidar.frame, 100_000_000 * (tick + 1), scan)
+                write_cloud(writer, lidar.topic, lidar.frame, 100_000_000 * (tick + 1), scan)
     return folder
 
 
@@ -101,7 +101,7 @@ def test_the_topic_of_a_third_lidar_with_the_clouds_of_another_is_an_error(recor
         write_description(writer, simulator.nominal_description)
         for name, lidar in lidars.items():
             frame = lidars["left"].frame if name == "mast" else lidar.frame
-            writer.write_cloud(lidar.topic, frame, 100_000_000, simulator.scan(name, 0))
+            write_cloud(writer, lidar.topic, frame, 100_000_000, simulator.scan(name, 0))
     out = tmp_path / "calibration.yaml"
     code, said = told("calibrate", tmp_path / "bag", "--out", out, "--num-samples", 1, *OPTIONS)
     assert code == 2 and f"{lidars['mast'].topic} carries clouds of the left lidar" in said and not out.exists()
@@ -310,7 +310,7 @@ def test_the_clouds_of_a_robot_with_one_lidar_may_be_on_another_topic_than_the_p
         write_description(writer, simulator.nominal_description)
         for tick in range(SCANS):
             frame, scan = data["lidars"]["left"]["frame"], simulator.scan("left", tick)
-            writer.write_cloud("/renamed", frame, 100_000_000 * (tick + 1), scan)
+            write_cloud(writer, "/renamed", frame, 100_000_000 * (tick + 1), scan)
     own = ("--robot", robot, "--left-topic", "/renamed")
     _, said = told("calibrate", tmp_path / "bag", "--out", tmp_path / "calibration.yaml", *own, code=0)
     assert f"{SCANS} scans from {SCANS} left clouds" in said

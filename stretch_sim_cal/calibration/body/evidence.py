@@ -292,14 +292,13 @@ class PoseReturns:
 class BodyEvidence:
     """`seen_from_model` (4, 4) moves the model, in base_footprint, to the pose in which the lidars see it. `payloads`
     are by name the link that carries them and their surface in its frame. Per pose: `returns` (K, 2) from the robot,
-    smoothed, `outliers` (K, 2), and `misplaced`, the links whose pose is not the model's."""
+    smoothed, and `outliers` (K, 2)."""
 
     seen_from_model: np.ndarray
     registration: seen.BodyRegistration | None
     payloads: dict[str, tuple[str, Surface]]
     returns: list[np.ndarray]
     outliers: list[np.ndarray]
-    misplaced: list[list[str]]
     warnings: list[str] = field(default_factory=list)
 
 
@@ -356,12 +355,11 @@ def gather_evidence(
         f"payload {number}": (item.link, payload_surface(item, sightings, frames, noise))
         for number, item in enumerate(carried, start=1)
     }
-    misplaced = _misplaced(sightings, stand_for, list(surfaces))
     names = [pose.name for pose in poses]
     counts = [np.count_nonzero(sighting.on_model) for sighting in sightings]
     few = [(name, count) for name, count in zip(names, counts, strict=True) if count < MIN_RETURNS]
     warnings += [f"{name}: only {count} returns from the robot" for name, count in few]
-    warnings += _disagreements(names, objects, misplaced)
+    warnings += _disagreements(names, objects, _misplaced(sightings, stand_for, list(surfaces)))
     returns, outliers = [], []
     for sighting, frame in zip(sightings, frames, strict=True):
         of_payload = np.zeros(len(sighting.points), dtype=bool)
@@ -371,7 +369,7 @@ def gather_evidence(
         points = smoothed(sighting.points[of_robot], sighting.directions[of_robot], noise, smoothed_returns)
         returns.append(convex_hull(apply(seen_from_model, points)[:, :2]))
         outliers.append(apply(seen_from_model, sighting.points[others])[:, :2])
-    return BodyEvidence(seen_from_model, registration, payloads, returns, outliers, misplaced, warnings)
+    return BodyEvidence(seen_from_model, registration, payloads, returns, outliers, warnings)
 
 
 def _compared(
