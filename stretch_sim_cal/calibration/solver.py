@@ -48,7 +48,7 @@ from stretch_sim_cal.sensor.unit import (
 VARIANCE_STEPS, CONVERGED = 4, 0.02
 # The smallest standard deviation of the channels' errors over that of the sensor file.
 LEAST_DEVIATION = 0.02
-# The sensor file's variance counts as much as so many channels.
+# The sensor file's variance, or a smaller one that was found before, counts as much as so many channels.
 PRIOR_CHANNELS = 4.0
 # A share with a smaller standard deviation is fixed: 0 and 1 are more than ten of them apart.
 FIXED_BELOW = 0.1
@@ -480,9 +480,12 @@ class Solver:
             roots = inverse[:, columns]
             squares = np.einsum("lm,km->lk", z[columns], z[columns]) + np.einsum("nlm,nkm->lk", roots, roots)
             before, count = self._covariances[key], columns.shape[1]
+            # Larger ones are drawn back to the sensor file, or what the data hardly determines would go on to grow.
+            larger = np.sqrt(np.maximum(np.diag(before), 1.0))
+            known = before / np.outer(larger, larger)
             # A variance above that of the sensor file is not limited, unless the lidars are still apart: what fits then
             # by wrong channels would go on to fit.
-            values, axes = np.linalg.eigh((squares + PRIOR_CHANNELS * before) / (count + PRIOR_CHANNELS))
+            values, axes = np.linalg.eigh((squares + PRIOR_CHANNELS * known) / (count + PRIOR_CHANNELS))
             after = (axes * np.clip(values, LEAST_DEVIATION**2, np.inf if far else BEYOND_FILE**2)) @ axes.T
             # The common part, which the data hardly determines, may then be as large as the difference.
             common = after.mean()

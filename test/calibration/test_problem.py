@@ -331,6 +331,18 @@ def test_channels_beyond_the_sensor_file_are_learnt_once_the_lidars_are_aligned(
     assert deviations["channel_elevation"] > 5.0 if far else deviations["channel_elevation"] <= 2.0
 
 
+def test_few_channels_beyond_the_sensor_file_are_drawn_back_to_it(random):
+    """Three channels three times as wrong as expected, against four that are as expected, however often it is solved.
+    Smooth errors of elevations grew from solution to solution, to eleven times those of the file, in place of waves of
+    directions that there were: 4 mm and 0.16 deg, accepted."""
+    model, unknowns, nothing, seen = lidars_with(UnitSpread(channel_range=0.001), 0.4, 3, lidars=1)
+    solver = Solver(unknowns, Priors(nothing, []))
+    see(seen, columns_of(unknowns.units[0], model, "channel_range"), np.array([0.003, -0.003, 0.003]), 1e-5)
+    for _ in range(20):
+        (deviations,) = solver.solve(seen, nothing).relative_deviations
+    assert deviations["channel_range"] == pytest.approx(np.sqrt((3 * 9.0 + 4 * 1.0) / 7), rel=0.01)
+
+
 def test_channels_spread_is_learnt_from_how_far_they_differ(random):
     model, unknowns, nothing, seen = lidars_with(UnitSpread(channel_range=0.01), 0.4, 40)
     solver = Solver(unknowns, Priors(nothing, [np.zeros((6, 6))]))
