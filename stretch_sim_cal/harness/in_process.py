@@ -262,7 +262,7 @@ class SimulatedClouds:
             yield SimpleNamespace(clouds=clouds, stamp=number)
 
     def summary(self) -> str:
-        return f"{self._count} sets of clouds"
+        return f"{self._count} clouds of each lidar"
 
     def close(self) -> None: ...
 

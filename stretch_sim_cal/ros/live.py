@@ -52,7 +52,7 @@ def capture(context: RobotContext) -> int:
     arrays = {cloud_name(name): cloud for name, cloud in clouds.items()}
     write_atomic(context.arguments.file, lambda stream: np.savez_compressed(stream, **arrays))
     counts = " and ".join(f"{len(cloud)} {name}" for name, cloud in clouds.items())
-    context.log.info(f"{len(taken)} sets of clouds, {counts} returns, in {context.arguments.file}")
+    context.log.info(f"{len(taken)} clouds of each lidar, {counts} returns, in {context.arguments.file}")
     return 0
 
 
