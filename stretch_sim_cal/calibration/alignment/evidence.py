@@ -243,11 +243,22 @@ class Evidence:
         }
         return findings.waves_of_directions(sizes)
 
+    @cached_property
+    def impossible_wander(self) -> list[Finding]:
+        """Ranges that wander as no lidar's do, if the poses depend on it."""
+        if self.coarse_covariance is not None:
+            return []
+        columns, wander = self._of_every_lidar([model.of_wander for model in self.unknowns.models])
+        most = SHARES_OF_SCANS["wander"][0].max()
+        roots = [model.scan_roots()["wander"][model.of_wander].diagonal() for model in self.unknowns.models]
+        found = findings.impossible_wander(wander, [most * root for root in roots], self.names)
+        return found if found and self._move_poses(columns.ravel(), wander.ravel(), 2.0) else []
+
     def impossible_units(self) -> list[Finding]:
         """Return the errors that no lidar of its kind has, motions in every scan of no robot that stands, and ranges
         that wander as no lidar's do, if the poses depend on them: an error that all lidars have alike may be the best
         fit to something near one of them, and cancels between them. If what they leave is larger than noise, too, they
-        are the wrong explanation."""
+        are the wrong explanation. Wander that no surface contradicts is a cover's, and explained."""
         if self.coarse_covariance is not None:
             return []
         values, units, models = self.blocks[0].state.units, self.unknowns.units, self.unknowns.models
@@ -256,13 +267,8 @@ class Evidence:
         moving = findings.impossible_scan_motions(motions, of_motions, self.names)
         if moving and not self._move_poses(columns.ravel(), motions.ravel()):
             moving = []
-        columns, wander = self._of_every_lidar([model.of_wander for model in models])
-        most = SHARES_OF_SCANS["wander"][0].max()
-        largest = [most * model.scan_roots()["wander"][model.of_wander].diagonal() for model in models]
-        wandering = findings.impossible_wander(wander, largest, self.names)
-        if wandering and self._move_poses(columns.ravel(), wander.ravel(), 2.0):
-            moving += wandering
         fits = self.scale < POOR_FIT
+        moving += self.impossible_wander if self.leaning or not fits else []
         found = findings.impossible_units(self.numbers, self.sensors, self.names, fits)
         columns = [units[lidar].start + SCALARS.index(scalar) for lidar, scalar in found]
         errors = np.array([values[lidar][SCALARS.index(scalar)] for lidar, scalar in found])
@@ -429,7 +435,7 @@ def checked(evidence: Evidence, intake: FrameIntake, settings: AlignmentSettings
             *intake.warnings(), *findings.single_scan(intake.num_frames, len(places)), *near,
             *findings.disturbance(disturbed),
             *([] if refusals else each(lambda n, pair: findings.changed_scene(agreement[n][pair]), pairs)),
-            *(finding for finding in leaning + of_units if finding not in refusals),
+            *(finding for finding in leaning + of_units + evidence.impossible_wander if finding not in refusals),
             *findings.noisy_ranges(first.noise.sigma, evidence.sensors, names),
         ],
         refusals=refusals,
