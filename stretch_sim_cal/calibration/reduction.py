@@ -1,11 +1,11 @@
-"""What is taken out of normal equations: the errors by which channels differ from surface to surface, and the
-information about the lidars' poses that is by noise of the normals alone."""
+"""What is taken out of normal equations: the errors by which channels differ from surface to surface, all of the
+lidars' errors, and the information about the lidars' poses that is by noise of the normals alone."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.linalg import cholesky, lapack, solve_triangular
+from scipy.linalg import cho_solve, cholesky, lapack, solve_triangular
 
 from stretch_sim_cal.calibration.problem import RANGES, NormalEquations
 
@@ -102,6 +102,32 @@ class NoisyPoses:
         left, axes = np.linalg.eigh(np.linalg.solve(whole, np.linalg.solve(whole, eliminated).T))
         remaining = whole @ (axes * np.sqrt(np.clip(left, 0.0, 1.0))) @ axes.T @ np.linalg.inv(whole)
         return noise_shares(eliminated, remaining @ self.noise @ remaining.T)
+
+
+@dataclass(frozen=True)
+class Marginalised:
+    """Normal equations `information` (k, k) and `gradient` (k,) over the `columns` (k,) of all unknowns but the lidars'
+    errors, which are eliminated under their priors (Schur complement)."""
+
+    information: np.ndarray
+    gradient: np.ndarray
+    columns: np.ndarray
+    _basis: np.ndarray
+    _factor: tuple
+    _coupling: np.ndarray
+    _unit_gradient: np.ndarray
+
+    def change(self, solution: np.ndarray) -> np.ndarray:
+        """Return the change (n,) of all unknowns by a solution (k,) of these equations (back substitution)."""
+        change = self._basis @ cho_solve(self._factor, self._unit_gradient - self._coupling.T @ solution)
+        change[self.columns] = solution
+        return change
+
+    def covariance_of_units(self, covariance: np.ndarray, rows: np.ndarray) -> np.ndarray:
+        """Return the covariance (r, r) of the lidars' errors in `rows` (r,), given that (k, k) of the solution."""
+        by_units = cho_solve(self._factor, self._basis[rows].T)
+        by_others = self._coupling @ by_units
+        return self._basis[rows] @ by_units + by_others.T @ covariance @ by_others
 
 
 def _remaining(root: np.ndarray, columns: np.ndarray) -> np.ndarray:

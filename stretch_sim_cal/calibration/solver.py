@@ -28,7 +28,13 @@ from stretch_sim_cal.calibration.problem import (
     Unknowns,
     columns_of,
 )
-from stretch_sim_cal.calibration.reduction import NoisyPoses, SurfaceErrors, cholesky_root, inverse_of_root
+from stretch_sim_cal.calibration.reduction import (
+    Marginalised,
+    NoisyPoses,
+    SurfaceErrors,
+    cholesky_root,
+    inverse_of_root,
+)
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.planes import Plane
 from stretch_sim_cal.geometry.transforms import SIDES
@@ -141,32 +147,6 @@ def sensor_numbers(
                 estimated = solution.relative_deviations[lidar][kind] * expected
                 numbers[f"{kind}_spread_{side}"] = max(estimated, float(values))
     return numbers
-
-
-@dataclass(frozen=True)
-class Marginalised:
-    """Normal equations `information` (k, k) and `gradient` (k,) over the `columns` (k,) of all unknowns but the lidars'
-    errors, which are eliminated under their priors (Schur complement)."""
-
-    information: np.ndarray
-    gradient: np.ndarray
-    columns: np.ndarray
-    _basis: np.ndarray
-    _factor: tuple
-    _coupling: np.ndarray
-    _unit_gradient: np.ndarray
-
-    def change(self, solution: np.ndarray) -> np.ndarray:
-        """Return the change (n,) of all unknowns by a solution (k,) of these equations (back substitution)."""
-        change = self._basis @ cho_solve(self._factor, self._unit_gradient - self._coupling.T @ solution)
-        change[self.columns] = solution
-        return change
-
-    def covariance_of_units(self, covariance: np.ndarray, rows: np.ndarray) -> np.ndarray:
-        """Return the covariance (r, r) of the lidars' errors in `rows` (r,), given that (k, k) of the solution."""
-        by_units = cho_solve(self._factor, self._basis[rows].T)
-        by_others = self._coupling @ by_units
-        return self._basis[rows] @ by_units + by_others.T @ covariance @ by_others
 
 
 class Solver:

@@ -17,8 +17,9 @@ from stretch_sim_cal.calibration.mounts.result import MountSample, MountSettings
 from stretch_sim_cal.calibration.observability import directions
 from stretch_sim_cal.calibration.observations import Observations
 from stretch_sim_cal.calibration.problem import NormalEquations, Priors, State, columns_of
+from stretch_sim_cal.calibration.reduction import Marginalised
 from stretch_sim_cal.calibration.robust import TUKEY, TUKEY_SEARCH, robust_deviation, robust_equations, tukey_weights
-from stretch_sim_cal.calibration.solver import Marginalised, Solver, scalar_numbers
+from stretch_sim_cal.calibration.solver import Solver, scalar_numbers
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.points import downsampled, group_medians, voxel_keys
 from stretch_sim_cal.geometry.transforms import about_origin, adjoint, apply, exp, from_xyz_rpy, inverse
