@@ -55,7 +55,7 @@ def description() -> str:
     return robot("".join(parts))
 
 
-def scan(side: str, seed: int, floor_from_base: np.ndarray, room: list, rays: int = 9000) -> np.ndarray:
+def scan(side: str, seed: int, floor_from_base: np.ndarray, room: list, rays: int = 4500) -> np.ndarray:
     """Return the returns (N, 3) float32 of one scan, in the lidar's own frame, with noise along the ray."""
     random = np.random.default_rng([seed, side == "right"])
     elevation = np.arcsin(random.uniform(np.sin(np.radians(-3.5)), 1.0, rays))

@@ -44,6 +44,8 @@ from stretch_sim_cal.ros.permission import SoleUse
 from stretch_sim_cal.simulation.embedded import EmbeddedSimulator
 
 PACKAGE_ROOT = Path(__file__).resolve().parents[2]
+FEW_RAYS, FEW_RAYS_AMR = (str(Path(__file__).with_name(f"few_rays{robot}.yaml")) for robot in ("", "_amr"))
+"""The sensors of a Stretch and of a mobile robot that are quick to cast and to calibrate."""
 PATIENCE = 120.0
 """How long (s) to wait for what comes by itself, however busy the machine is."""
 SILENCE = 8

@@ -22,7 +22,7 @@ from stretch_sim_cal.ros.listening import FrameListener
 
 pytestmark = pytest.mark.graph
 
-SAMPLES, ONE = ("--num-samples", "4"), ("--num-samples", "1")
+SAMPLES, ONE = ("--num-samples", "3"), ("--num-samples", "1")
 
 
 @pytest.fixture(scope="module")

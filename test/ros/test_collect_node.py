@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from control_msgs.action import FollowJointTrajectory
 from fake_drivers import calibrated_frames, publish_frames
-from node_process import SILENCE, SIMULATED_TIME, Graph, alone, obstacle, robot_client, slowly, stop
+from node_process import FEW_RAYS, SILENCE, SIMULATED_TIME, Graph, alone, obstacle, robot_client, slowly, stop
 from rclpy.action import ActionClient
 from rclpy.action.client import ClientGoalHandle
 from scipy.spatial import cKDTree
@@ -28,7 +28,7 @@ from stretch_sim_cal.ros import arm, watchdog
 from stretch_sim_cal.ros.arm import ArmMotion
 from stretch_sim_cal.ros.listening import FrameListener
 
-ROBOT = ("--world", "empty_hall", "--sensor", "jt128_sparse", "--lidar-right-error", "0.01,0,0.01,1,-1,0.5")
+ROBOT = ("--world", "empty_hall", "--sensor", FEW_RAYS, "--lidar-right-error", "0.01,0,0.01,1,-1,0.5")
 GRID = ("--plan", "demo", "--arm", "0,0.3", "--wrist-yaw", "1.7,3.1", "--frames", "2")
 FIRST = dict(zip(stretch_profile().commands.values(), (0.5, 0.0, 1.7, 0.0, 0.0), strict=True))
 SLOW = ("--speed-factor", "0.05", "--yes")

@@ -7,7 +7,7 @@ import yaml
 from fake_drivers import BASE_HEIGHT, write_calibration
 from geometry_msgs.msg import Polygon, PolygonStamped
 from made_results import save, true_calibration
-from node_process import stop, unseen_in_rviz, wait_for_line
+from node_process import FEW_RAYS_AMR, stop, unseen_in_rviz, wait_for_line
 from rclpy.qos import DurabilityPolicy, QoSProfile
 from scipy.spatial import cKDTree
 from sensor_msgs.msg import JointState, PointCloud2
@@ -53,7 +53,7 @@ def test_shows_both_lidars_as_one_on_the_calibrated_floor(graph, client):
 
 
 def test_shows_a_third_lidar_where_the_file_has_it(graph, client):
-    robot = ("--robot", "three_lidar_amr", "--world", "furnished_room", "--sensor", "os0_32_sparse", "--seed", "4")
+    robot = ("--robot", "three_lidar_amr", "--world", "furnished_room", "--sensor", FEW_RAYS_AMR, "--seed", "4")
     with graph.simulator(*robot, "--real-time-factor", "1") as truth:
         true = load_truth(truth)
         save(true_calibration(true, true.to_left["mast"]), graph.calibration_file)

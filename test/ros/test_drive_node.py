@@ -8,7 +8,7 @@ from unittest import mock
 
 import numpy as np
 import pytest
-from node_process import PATIENCE, SIMULATED_TIME, alone, node_in, obstacle, simulated_robot
+from node_process import FEW_RAYS, FEW_RAYS_AMR, PATIENCE, SIMULATED_TIME, alone, node_in, obstacle, simulated_robot
 from rclpy.node import Node
 
 import stretch_sim_cal as cal
@@ -24,8 +24,8 @@ from stretch_sim_cal.ros.node_commands import DRIVE
 from stretch_sim_cal.ros.permission import SoleUse
 from stretch_sim_cal.ros.simulated_drivers import LidarDrivers
 
-AMR = ("--robot", "two_lidar_amr", "--sensor", "os0_32_sparse")
-STRETCH = ("--sensor", "jt128_sparse")
+AMR = ("--robot", "two_lidar_amr", "--sensor", FEW_RAYS_AMR)
+STRETCH = ("--sensor", FEW_RAYS)
 ERRORS = (
     "--lidar-left-error", "0.004,-0.003,0.002,0.3,-0.2,0.4",
     "--lidar-right-error", "-0.004,0.003,0.002,0.2,0.3,-0.4", "--seed", "3",

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 from fake_drivers import calibrated_frames, publish_frames
-from node_process import SIMULATED_TIME, alone, simulated_robot
+from node_process import FEW_RAYS, SIMULATED_TIME, alone, simulated_robot
 
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile
 from stretch_sim_cal.calibration.mounts.file import stored_mounts
@@ -17,10 +17,10 @@ from stretch_sim_cal.ros import calibration_nodes
 from stretch_sim_cal.ros.listening import FrameListener
 
 ROBOT = (
-    "--world", "empty_hall", "--sensor", "jt128_sparse",
+    "--world", "empty_hall", "--sensor", FEW_RAYS,
     "--lidar-left-error", "0.01,-0.008,0.006,1,-1,0.5", "--lidar-right-error", "0.005,0,0.01,1,-1,0.5",
 )  # fmt: skip
-QUICK = ("--plan", "quick", "--frames", "1", "--speed-factor", "10", "--yes")
+QUICK = ("--sensor", FEW_RAYS, "--plan", "quick", "--frames", "1", "--speed-factor", "10", "--yes")
 
 
 @pytest.fixture(scope="module")

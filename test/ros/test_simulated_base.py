@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from geometry_msgs.msg import Twist, TwistStamped
 from nav_msgs.msg import Odometry
-from node_process import simulated_robot
+from node_process import FEW_RAYS, FEW_RAYS_AMR, simulated_robot
 from rosgraph_msgs.msg import Clock
 from std_srvs.srv import SetBool
 from tf2_msgs.msg import TFMessage
@@ -30,7 +30,7 @@ def speed(message):
 @pytest.fixture(scope="module")
 def module_stretch(tmp_path_factory):
     """A client of a simulated Stretch, and a function that publishes a twist and returns true."""
-    arguments = ("--world", "empty_hall", "--sensor", "jt128_sparse", "--seed", "3", "--real-time-factor", "1")
+    arguments = ("--world", "empty_hall", "--sensor", FEW_RAYS, "--seed", "3", "--real-time-factor", "1")
     with simulated_robot(tmp_path_factory.mktemp("base"), *arguments) as (_, client):
         publisher = client.node.create_publisher(Twist, "/cmd_vel", 1)
         client.spin_until(publisher.get_subscription_count, "/cmd_vel")
@@ -103,7 +103,7 @@ def test_a_mode_without_driving_stops_it(stretch):
 
 def driven_by_stamps(folder):
     """Return where a differential robot ends, and what its odometry says, that is sent stamped twists beforehand."""
-    arguments = ("--robot", "two_lidar_amr", "--world", "empty_hall", "--sensor", "os0_32_sparse", "--seed", "5",
+    arguments = ("--robot", "two_lidar_amr", "--world", "empty_hall", "--sensor", FEW_RAYS_AMR, "--seed", "5",
                  "--real-time-factor", "2")  # fmt: skip
     with simulated_robot(folder, *arguments) as (_, client):
         publisher = client.node.create_publisher(TwistStamped, "/cmd_vel", 100)

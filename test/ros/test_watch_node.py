@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 from made_results import save, true_calibration
-from node_process import PATIENCE, SIMULATED_TIME, robot_client
+from node_process import FEW_RAYS, FEW_RAYS_AMR, PATIENCE, SIMULATED_TIME, robot_client
 
 from stretch_sim_cal.calibration.watch import History
 from stretch_sim_cal.geometry.transforms import exp
@@ -15,7 +15,7 @@ from stretch_sim_cal.ros import watch_node
 diagnostic_msgs = pytest.importorskip("diagnostic_msgs.msg", reason="the environment is older than this: make env")
 DiagnosticArray, DiagnosticStatus = diagnostic_msgs.DiagnosticArray, diagnostic_msgs.DiagnosticStatus
 
-ROBOT = ("--world", "furnished_room", "--sensor", "jt128_sparse", "--seed", "4", "--real-time-factor", "1")
+ROBOT = ("--world", "furnished_room", "--sensor", FEW_RAYS, "--seed", "4", "--real-time-factor", "1")
 
 
 def watch(graph, looks, *robot, **how):
@@ -47,7 +47,7 @@ def test_a_lidar_that_is_pushed_is_said_published_and_kept(graph, monkeypatch):
         heard = []
         client.node.create_subscription(DiagnosticArray, "/diagnostics", heard.append, 100)
         monkeypatch.setattr(watch_node, "Watcher", HeardWatcher)
-        ended = watch(graph, 2, code=1)
+        ended = watch(graph, 1, code=1)
         client.spin_until(lambda: any(level(message) == DiagnosticStatus.ERROR for message in heard))
     assert "lidar to lidar, rotation has changed: 0." in ended.out and "continuing after 1 checks" in ended.err
     levels = {status.name: status.level for status in heard[-1].status}
@@ -62,7 +62,7 @@ def test_a_lidar_that_is_pushed_is_said_published_and_kept(graph, monkeypatch):
     ended = graph.call("stretch_sim_cal", "history", "--plot", str(picture), "--json")
     assert ended.code == 1 and picture.read_bytes()[:4] == b"\x89PNG"
     said = json.loads(ended.out)
-    assert said["looks"] == 3 and len(said["changes"]) == 1
+    assert said["looks"] == 2 and len(said["changes"]) == 1
 
 
 def test_a_lidar_that_is_knocked_far_is_no_valid_calibration(graph, monkeypatch):
@@ -78,11 +78,11 @@ def test_a_lidar_that_is_knocked_far_is_no_valid_calibration(graph, monkeypatch)
 
 
 def test_of_three_lidars_the_one_that_is_elsewhere_is_named(graph):
-    robot = ("--robot", "three_lidar_amr", "--world", "furnished_room", "--sensor", "os0_32_sparse", "--seed", "4")
-    with graph.simulator(*robot, "--real-time-factor", "1") as truth:
+    robot = ("--robot", "three_lidar_amr", "--sensor", FEW_RAYS_AMR)
+    with graph.simulator(*robot, *ROBOT[:2], *ROBOT[4:]) as truth:
         true = load_truth(truth)
         turned = true.to_left["mast"] @ exp([0.0, 0.0, 0.0, 0.0, np.radians(1.5), 0.0])
         save(true_calibration(true, turned), graph.calibration_file)
-        ended = watch(graph, 2, "--robot", "three_lidar_amr", "--sensor", "os0_32_sparse", code=1)
+        ended = watch(graph, 1, *robot, code=1)
     assert "left to mast lidar, rotation has changed" in ended.out and "the mast lidar has moved" in ended.err
     assert "lidar to lidar, rotation has changed" not in ended.out
