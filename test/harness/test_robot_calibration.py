@@ -15,7 +15,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "ros"))
 from made_results import by_arm_and_wheels, save
-from node_process import PATIENCE, Graph, end_of, simulated_robot
+from node_process import FEW_RAYS, FEW_RAYS_AMR, PATIENCE, Graph, end_of, simulated_robot
 
 from stretch_sim_cal.calibration import verification
 from stretch_sim_cal.calibration.body.model import load_body_shape_model
@@ -32,12 +32,12 @@ from stretch_sim_cal.robot.profile import profile_called
 from stretch_sim_cal.ros import live
 
 ROBOT = (
-    "--world", "furnished_room", "--sensor", "jt128_sparse", "--seed", "6", "--real-time-factor", "1",
+    "--world", "furnished_room", "--sensor", FEW_RAYS, "--seed", "6", "--real-time-factor", "1",
     "--lidar-left-error=0.012,-0.010,0.0125,1.3,-1.0,1.15",  # 20 mm, 2 deg
     "--lidar-right-error=-0.0115,0.0125,-0.0105,-1.1,1.35,-0.95", "--base-error", "0.002,0.3,-0.2",
 )  # fmt: skip
 QUICK = (
-    "--yes", "--use-sim-time", "--sensor", "jt128_sparse", "--alignment-samples", "6", "--floor-samples", "3",
+    "--yes", "--use-sim-time", "--sensor", FEW_RAYS, "--alignment-samples", "6", "--floor-samples", "3",
     "--mounts-plan", "quick", "--plan", "quick", "--fit-method", "circle", "--frames", "1", "--speed-factor", "10",
 )  # fmt: skip
 
@@ -82,7 +82,7 @@ def test_a_stage_that_fails_leaves_the_robots_files_alone(graph):
 
 
 def test_the_doctor_finds_the_robot_ready_by_its_own_clock(graph):
-    ended = graph.call("stretch_sim_cal", "doctor", "--live", "--use-sim-time", "--sensor", "jt128_sparse", code=0)
+    ended = graph.call("stretch_sim_cal", "doctor", "--live", "--use-sim-time", "--sensor", FEW_RAYS, code=0)
     assert "ready    lidars" in ended.out and "missing  lidars" not in ended.out
 
 
@@ -208,10 +208,10 @@ def test_two_at_a_time_are_one_too_many(robot):
 
 
 CORRIDOR = (
-    "--world", "long_corridor", "--sensor", "jt128_sparse", "--seed", "3",
+    "--world", "long_corridor", "--sensor", FEW_RAYS, "--seed", "3",
     "--lidar-right-error=-0.003,0.002,0.001,-0.5,0.6,-0.2",
 )  # fmt: skip
-TOGETHER = ("--use-sim-time", "--sensor", "jt128_sparse", "--alignment-samples", "4", "--only", "alignment")
+TOGETHER = ("--use-sim-time", "--sensor", FEW_RAYS, "--alignment-samples", "4", "--only", "alignment")
 
 
 def test_a_corridor_is_enough_if_the_robot_is_turned_in_it_even_after_a_kill(tmp_path, monkeypatch):
@@ -288,7 +288,7 @@ def test_a_drive_that_was_cut_off_is_put_aside_and_its_result_stands_on_the_page
 
 
 def test_the_lidars_of_a_robot_with_three_are_aligned_in_one_command_and_all_on_its_page(tmp_path):
-    robot = ("--robot", "three_lidar_amr", "--sensor", "os0_32_sparse")
+    robot = ("--robot", "three_lidar_amr", "--sensor", FEW_RAYS_AMR)
     errors = (
         "--lidar-left-error=0.003,-0.002,0.003,0.4,-0.3,0.5", "--lidar-right-error=-0.003,0.002,0.001,-0.5,0.6,-0.2"
     )  # fmt: skip

@@ -29,8 +29,9 @@ from stretch_sim_cal.recording.dataset import read_dataset
 from stretch_sim_cal.simulation.embedded import EmbeddedSimulator
 
 SPARSE = "furnished_room_sparse"
-FEW = {"alignment": {"num_samples": 10}, "floor": {"num_samples": 5},
+FEW = {"alignment": {"num_samples": 3}, "floor": {"num_samples": 3},
        "body_shape": {"plan": "quick", "fit_method": "circle"}}  # fmt: skip
+FEW_RAYS = str(Path(__file__).parents[1] / "ros" / "few_rays.yaml")
 NOMINAL_METHOD = '''
 import numpy as np
 from stretch_sim_cal.calibration.results import AlignmentResult
@@ -47,16 +48,17 @@ class Nominal:
 '''
 
 
-def changed(name: str, folder: Path, **stages: dict) -> str:
-    """Return the path of a scenario of that name that has other stages."""
+def changed(name: str, folder: Path, sensor: str | None = None, **stages: dict) -> str:
+    """Return the path of a scenario of that name that has other stages and lidars of another kind."""
     scenario = files.read_yaml(files.share_directory() / "scenarios" / f"{name}.yaml") | {"stages": stages}
+    scenario["simulation"] |= {} if sensor is None else {"sensor": sensor}
     files.write_yaml(folder / f"{name}.yaml", scenario)
     return str(folder / f"{name}.yaml")
 
 
 @pytest.fixture(scope="module")
 def sparse(tmp_path_factory) -> str:
-    return changed(SPARSE, tmp_path_factory.mktemp("scenario"), **FEW)
+    return changed(SPARSE, tmp_path_factory.mktemp("scenario"), FEW_RAYS, **FEW)
 
 
 @pytest.fixture(scope="module")
@@ -102,7 +104,7 @@ def test_in_one_process_and_without_ros_it_comes_to_the_same(sparse, run_folder,
 def test_a_refusal_in_one_process_is_judged_as_that_of_a_node(tmp_path):
     (tmp_path / "corridor.yaml").write_text(
         "expected: refused\nrefusal: {stage: alignment, mentions: base x}\nstages: {alignment: {num_samples: 4}}\n"
-        "simulation: {world: long_corridor, sensor: jt128_sparse, seed: 1}\n"
+        f"simulation: {{world: long_corridor, sensor: {FEW_RAYS}, seed: 1}}\n"
     )
     assert main(["run", str(tmp_path / "corridor.yaml"), "--in-process", "--out", str(tmp_path)]) == 0
     assert "sliding along base x" in json.loads((tmp_path / "corridor" / "result.json").read_text())["refused"]

@@ -104,11 +104,11 @@ def test_a_mode_without_driving_stops_it(stretch):
 def driven_by_stamps(folder):
     """Return where a differential robot ends, and what its odometry says, that is sent stamped twists beforehand."""
     arguments = ("--robot", "two_lidar_amr", "--world", "empty_hall", "--sensor", FEW_RAYS_AMR, "--seed", "5",
-                 "--real-time-factor", "2")  # fmt: skip
+                 "--real-time-factor", "1")  # fmt: skip
     with simulated_robot(folder, *arguments) as (_, client):
         publisher = client.node.create_publisher(TwistStamped, "/cmd_vel", 100)
         client.spin_until(publisher.get_subscription_count, "/cmd_vel")
-        begin = client.take(Clock, "/clock")[0].clock.sec + 12
+        begin = client.take(Clock, "/clock")[0].clock.sec + 6
         for number in range(16):
             command = TwistStamped()
             command.header.stamp = time_message(begin * 1_000_000_000 + number * 250_000_000)
@@ -116,7 +116,7 @@ def driven_by_stamps(folder):
             publisher.publish(command)
         heard = []
         client.node.create_subscription(Odometry, "/odom", heard.append, 10)
-        client.spin_until(lambda: heard and heard[-1].header.stamp.sec >= begin + 9, "the end of the way")
+        client.spin_until(lambda: heard and heard[-1].header.stamp.sec >= begin + 6, "the end of the way")
         transforms = [each for message in client.take(TFMessage, "/tf", 3) for each in message.transforms]
         assert ("odom", "base_footprint") in {(each.header.frame_id, each.child_frame_id) for each in transforms}
         return place(client.take(Odometry, f"/{TRUTH}")[0]), place(heard[-1])

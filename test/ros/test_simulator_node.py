@@ -11,7 +11,7 @@ import sys
 import numpy as np
 import pytest
 from control_msgs.action import FollowJointTrajectory
-from node_process import PATIENCE, end_of, robot_client, seconds, simulated_robot, slowly, stop, wait_for_line
+from node_process import FEW_RAYS, PATIENCE, end_of, robot_client, seconds, simulated_robot, slowly, stop, wait_for_line
 from rclpy.action import ActionClient, ActionServer
 from rclpy.qos import QoSProfile
 from sensor_msgs.msg import JointState, PointCloud2
@@ -36,9 +36,8 @@ from stretch_sim_cal.simulation.embedded import EmbeddedSimulator
 from stretch_sim_cal.simulation.joints import Joints
 from stretch_sim_cal.simulation.setup import SimulationSetup
 
-SENSOR = "jt128_sparse"
 LEFT_ERROR = "0.01,0.005,-0.01,1.0,-0.5,0.8"
-ARGUMENTS = ("--world", "furnished_room", "--sensor", SENSOR, "--seed", "3", "--lidar-left-error", LEFT_ERROR)
+ARGUMENTS = ("--world", "furnished_room", "--sensor", FEW_RAYS, "--seed", "3", "--lidar-left-error", LEFT_ERROR)
 SUCCEEDED, CANCELED, ABORTED = 4, 5, 6
 
 
@@ -128,8 +127,8 @@ def heard_by_one(client, wait):
 
 
 def test_whoever_listens_gets_the_same_clouds_however_late_he_comes(graph):
-    simulation = EmbeddedSimulator(SimulationSetup(sensor=SENSOR, seed=3))
-    arguments = ("--world", "furnished_room", "--sensor", SENSOR, "--seed", "3")
+    simulation = EmbeddedSimulator(SimulationSetup(sensor=FEW_RAYS, seed=3))
+    arguments = ("--world", "furnished_room", "--sensor", FEW_RAYS, "--seed", "3")
     with robot_client(graph.domain) as client, graph.simulator(*arguments):
         for listener, wait in ((1, 0.0), (2, 0.5)):
             client.spin_for(wait)
@@ -303,7 +302,7 @@ def test_faults_show_in_what_is_published(graph):
     graph.call("stretch_simulator", *ARGUMENTS, *faults, "--record", "bag", "--duration", "1.3", code=0)
     assert recorded_clouds(graph.folder / "bag", "left") == {}
     right = recorded_clouds(graph.folder / "bag", "right")
-    simulation = EmbeddedSimulator(SimulationSetup(sensor=SENSOR, seed=3))
+    simulation = EmbeddedSimulator(SimulationSetup(sensor=FEW_RAYS, seed=3))
     start = simulation.start_time("right", 0) + 0.25
     ticks = [round((stamp - start) / simulation.period) for stamp in right]
     np.testing.assert_allclose(list(right), start + np.array(ticks) * simulation.period, atol=1e-6)

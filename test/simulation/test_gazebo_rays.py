@@ -239,12 +239,12 @@ def test_our_rays_end_where_gazebo_s_ended_on_the_robot(stretch, side):
 
 @pytest.mark.slow
 def test_alignment_and_floor_are_where_gazebo_had_them():
-    """From four pairs of 900 x 128 rays in a furnished room, 1 cm of noise, ranges to 0.1 mm."""
+    """From every other column of four pairs of 900 x 128 rays in a furnished room, 1 cm of noise, ranges to 0.1 mm."""
     truth = json.loads((DATA.parents[1] / "data" / "gazebo_furnished_room.json").read_text())
-    rays = Grid(900, 128, np.radians(-3.5), np.radians(90.0)).directions()
+    rays = Grid(900, 128, np.radians(-3.5), np.radians(90.0)).directions()[:, ::2]
     with np.load(DATA.parents[1] / "data" / "gazebo_furnished_room.npz") as recorded:
         left, right = (
-            [(1e-4 * ranges[..., None] * rays).reshape(-1, 3) for ranges in recorded[f"{side}_ranges"]]
+            [(1e-4 * ranges[:, ::2, None] * rays).reshape(-1, 3) for ranges in recorded[f"{side}_ranges"]]
             for side in SIDES
         )
     rig = cal.Rig.from_urdf(nominal_description(), sensor="jt128_ideal")

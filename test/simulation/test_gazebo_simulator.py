@@ -263,29 +263,25 @@ def scans(simulator, count):
     return taken
 
 
-def test_scans_that_gazebo_leaves_out_are_cast_again_and_the_same(monkeypatch):
-    seen = {}
-    for fault in ("", "leaves_out"):
-        with started(installed(monkeypatch, f"casts_rays {fault}")) as simulator:
-            first = scans(simulator, 5)
-            simulator.listen(False)
-            steps(simulator, 7)
-            simulator.listen(True)
-            seen[fault] = first + scans(simulator, 5), simulator.time
-    assert seen[""][1] == seen["leaves_out"][1]
-    for expected, found in zip(seen[""][0], seen["leaves_out"][0], strict=True):
-        assert all((one == other).all() for one, other in zip(expected, found, strict=True))
-
-
-def test_a_base_that_gazebo_leads_late_changes_no_scan(monkeypatch):
+def test_scans_that_gazebo_leaves_out_are_cast_again_and_the_same_also_of_a_base_that_it_leads_late(monkeypatch):
     seen = {}
     for fault in ("", "takes_late leaves_out"):
         with started(installed(monkeypatch, f"casts_rays {fault}")) as simulator:
+            still = scans(simulator, 4)
+            simulator.listen(False)
+            steps(simulator, 7)
+            simulator.listen(True)
+            still += scans(simulator, 4)
+            stood = simulator.time
             simulator.driving.command(0.25, 0.1, 0.5)
-            seen[fault] = scans(simulator, 6)
+            seen[fault] = still, stood, scans(simulator, 6)
             assert np.linalg.norm(simulator.driving.poses(np.array([simulator.driving.now]))[0][:2, 3]) > 0.03
-    for expected, found in zip(*seen.values(), strict=True):
-        for one, other in zip(expected, found, strict=True):
+    (expected, then, led), (found, time_again, led_late) = seen.values()
+    assert time_again == then
+    for once, again in zip(expected, found, strict=True):
+        assert all((one == other).all() for one, other in zip(once, again, strict=True))
+    for once, again in zip(led, led_late, strict=True):
+        for one, other in zip(once, again, strict=True):
             np.testing.assert_allclose(xyz(other), xyz(one), atol=1e-5)
 
 
