@@ -39,8 +39,15 @@ def result(scene):
 
 
 @pytest.fixture(scope="module")
+def sparse():
+    """Clouds of a sensor whose ranges need no correction, and what they come to."""
+    sim = cal.simulate(sensor="jt128_sparse", seed=7, frames=4)
+    return sim, cal.calibrate(sim.rig, sim.clouds)
+
+
+@pytest.fixture(scope="module")
 def refused():
-    corridor = cal.simulate("stretch4", "long_corridor", SENSOR, seed=3, frames=PAIRS)
+    corridor = cal.simulate("stretch4", "long_corridor", "jt128_sparse", seed=3, frames=PAIRS)
     points = [[xyz(cloud) for cloud in clouds] for clouds in corridor.clouds.values()]
     return cal.calibrate(replace(corridor.rig, sensor=None), *points)
 
@@ -53,7 +60,8 @@ def test_importing_the_package_imports_no_numpy():
         _ = cal.calibrat
 
 
-def test_the_user_sets_how_exact_is_enough(scene, result):
+def test_the_user_sets_how_exact_is_enough(sparse):
+    scene, result = sparse
     deviations = np.sqrt(np.diag(result.covariance))
     nearly = 0.5 * float(deviations[:3].max()), 2.0 * float(deviations[3:].max())
     strict = cal.calibrate(replace(scene.rig, accept=nearly), scene.clouds["left"], scene.clouds["right"], floor=False)
@@ -135,7 +143,8 @@ def test_a_sentence_of_a_method_becomes_a_finding(sentence, code, remedy):
     assert sentence.startswith(finding.sentence)
 
 
-def test_a_recording_gives_clouds_with_rings_and_the_description(scene, tmp_path):
+def test_a_recording_gives_clouds_with_rings_and_the_description(sparse, tmp_path):
+    scene, _ = sparse
     with RecordingWriter(tmp_path / "room") as writer:
         write_description(writer, scene.simulator.nominal_description)
         for tick in range(3):
@@ -153,7 +162,7 @@ def test_a_recording_gives_clouds_with_rings_and_the_description(scene, tmp_path
         f"cal.open_recording({str(tmp_path / 'room')!r})"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
-    rig = cal.Rig.from_urdf(recorded.description, sensor=SENSOR)
+    rig = cal.Rig.from_urdf(recorded.description, sensor=scene.rig.sensor)
     assert cal.calibrate(rig, recorded, floor=False).alignment.num_frames == 2
     with pytest.raises(InputError, match="swapped"):
         cal.open_recording(tmp_path / "room", left_topic="/lidar_points_right", right_topic="/lidar_points_left")
@@ -234,9 +243,9 @@ def test_a_rig_takes_names_of_sensors_and_by_default_those_of_the_robots_profile
     assert own.sensor.name == "jt128" and cal.Rig(np.eye(4), np.eye(4), sensor="jt128").sensor.name == "jt128"
 
 
-def test_intensities_that_are_no_numbers_count_as_none(scene):
+def test_intensities_that_are_no_numbers_count_as_none(sparse):
+    scene, clean = sparse
     clouds = {name: [cloud.copy() for cloud in own] for name, own in scene.clouds.items()}
-    clean = cal.calibrate(scene.rig, clouds, floor=False)
     for own in clouds.values():
         for cloud in own:
             cloud["intensity"][:10] = np.nan, np.inf, -1.0, *[np.nan] * 7
@@ -256,15 +265,14 @@ def test_the_example_runs_without_ros(tmp_path):
     assert CalibrationFile.load(tmp_path / "calibration.yaml").floor_plane is not None
 
 
-def test_simulated_clouds_come_with_their_truth_and_a_result_with_its_errors():
-    sim = cal.simulate(sensor="jt128_sparse", seed=7, frames=4)
+def test_simulated_clouds_come_with_their_truth_and_a_result_with_its_errors(sparse):
+    sim, result = sparse
     again = cal.simulate(sensor="jt128_sparse", seed=7, frames=1)
     assert all(np.array_equal(again.clouds[name][0], clouds[0]) for name, clouds in sim.clouds.items())
     # The mounts are off by 5 mm and 0.5 deg, which the rig does not know.
     for name in sim.rig.names:
         off, angle = error(sim.truth.base_from_lidar[name], sim.rig.base_from_lidar[name])
         assert off == pytest.approx(0.005) and np.degrees(angle) == pytest.approx(0.5)
-    result = cal.calibrate(sim.rig, sim.clouds)
     errors = result.errors(sim.truth)
     off, angle = error(sim.truth.transform("left", "right"), result.left_from_right)
     assert result.accepted and errors.mm == pytest.approx(1e3 * off) and errors.deg == pytest.approx(np.degrees(angle))

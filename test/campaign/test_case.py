@@ -7,13 +7,18 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from made_results import save
 
 from stretch_sim_cal.calibration import pipeline
+from stretch_sim_cal.calibration.calibration_file import CalibrationFile
+from stretch_sim_cal.calibration.lidars import with_lidars
 from stretch_sim_cal.calibration.results import AlignmentResult
 from stretch_sim_cal.campaign import case
 from stretch_sim_cal.campaign.plan import INPUTS, TOOLS, Campaign, contradicts
 from stretch_sim_cal.errors import Refused
 from stretch_sim_cal.geometry.transforms import SIDES, exp, inverse, log
+from stretch_sim_cal.harness.processes import RunFiles
+from stretch_sim_cal.harness.run import run_scenario
 from stretch_sim_cal.robot.stretch import WITHOUT_TOOL, available_tools
 from stretch_sim_cal.sensor.points import coordinates
 from stretch_sim_cal.sensor.sensor import load_sensor
@@ -119,29 +124,27 @@ class QuickCase(case.SimulatedCase):
 
 @pytest.fixture(scope="module")
 def tried(tmp_path_factory):
-    """A case of alignment, floor, mounts and body shape with few frames."""
-    inputs = {"recording.alignment_frames": 5} | {
-        f"recording.{stage}_frames": count for stage, count in (("floor", 3), ("mounts", 1), ("body_shape", 1))
-    }
-    said = {"name": "tried", "sensor": "jt128_sparse_real", "stages": ["alignment", "floor", "mounts"]}
-    campaign = Campaign.from_mapping(said | {"inputs": inputs}, "tried.yaml")
+    """A case of another robot than the Stretch, of alignment, floor, mounts and body shape with few frames."""
+    frames = {"alignment": 5, "floor": 3, "mounts": 1, "body_shape": 1}
+    said = {
+        "name": "tried", "robot": "two_lidar_manipulator", "sensor": "xt32_sparse",
+        "stages": ["alignment", "floor", "mounts"],
+        "inputs": {f"recording.{stage}_frames": count for stage, count in frames.items()},
+    }  # fmt: skip
+    campaign = Campaign.from_mapping(said, "tried.yaml")
     return QuickCase(campaign, campaign.numbers(1), (1, 1), tmp_path_factory.mktemp("case"))
 
 
-def test_the_mounts_are_judged_with_the_other_stages(tried):
+def test_another_robots_case_has_its_lidars_and_alignment_floor_and_mounts_are_judged(tried):
+    frames = [each.frame for each in tried.simulator.profile.lidars.values()]
+    assert frames == ["front_laser_link", "rear_laser_link"]
     record = case._solved(tried)
-    assert record["alignment.accepted"] and record["mounts.accepted"], record
+    assert all(record[f"{stage}.accepted"] for stage in tried.campaign.stages), record
+    assert record["alignment.translation_mm"] < 2.0 and record["alignment.nees"] < 4.0
+    # Ranges of an xt32 may be off by millimetres, so its floor may.
+    assert record["floor.height_mm"] < 5.0 and record["floor.nees"] < 5.4
     assert 0.0 < record["mounts.translation_mm"] < 10.0 and 0.0 < record["mounts.rotation_deg"] < 1.0
     assert not contradicts(record["mounts.sigmas"] ** 2, tried.campaign.freedom["mounts"])
-
-
-def test_the_most_wrong_case_that_a_search_found_is_what_its_covariance_says():
-    worst = Campaign.load("worst")
-    record = case.run_numbers(worst, worst.numbers(0), (1, 0, 96))
-    assert record["alignment.accepted"] and record["floor.accepted"]
-    assert 5.0 < record["floor.height_mm"] < 10.0  # still the case that it was
-    for stage in worst.stages:
-        assert not contradicts(record[f"{stage}.sigmas"] ** 2, worst.freedom[stage]), record
 
 
 def test_the_body_shape_is_held_against_the_true_robot_with_the_calibration_found(tried, monkeypatch):
@@ -158,29 +161,27 @@ def test_the_body_shape_is_held_against_the_true_robot_with_the_calibration_foun
     assert tried.body_shape == {"accepted": False, "refusals": "40 mm of the robot protrude"}
 
 
-def test_another_robots_case_has_its_lidars_and_is_calibrated(tmp_path):
+def test_errors_of_another_robots_joints_leave_its_lidars_where_they_are(tmp_path):
     campaign = Campaign.load("smoke").of_robot("two_lidar_manipulator")
     assert (campaign.sensor, campaign.name) == ("xt32", "smoke_two_lidar_manipulator")
-    numbers = campaign.numbers(3) | {"robot.links_mm": 3.0}
-    tried = case.SimulatedCase(campaign, numbers, (1, 2), tmp_path)
-    assert tuple(each.frame for each in tried.simulator.profile.lidars.values()) == (
-        "front_laser_link",
-        "rear_laser_link",
-    )
-    moved = set(tried.setup.joint_errors)
+    moved = set(case.SimulatedCase(campaign, DEFAULTS | {"robot.links_mm": 3.0}, (1, 2), tmp_path).setup.joint_errors)
     assert "elbow_joint" in moved and not any("laser" in joint or "post" in joint for joint in moved)
-    record = case.run_case(campaign, 3, tmp_path)
+
+
+def test_the_most_wrong_case_that_a_search_found_is_what_its_covariance_says():
+    worst = Campaign.load("worst")
+    record = case.run_numbers(worst, worst.numbers(0), (1, 0, 96))
     assert record["alignment.accepted"] and record["floor.accepted"]
-    assert record["alignment.translation_mm"] < 2.0 and record["alignment.nees"] < 4.0
-    # Ranges of an xt32 may be off by millimetres, so its floor may.
-    assert record["floor.height_mm"] < 5.0 and record["floor.nees"] < 5.4
+    assert 5.0 < record["floor.height_mm"] < 10.0  # still the case that it was
+    for stage in worst.stages:
+        assert not contradicts(record[f"{stage}.sigmas"] ** 2, worst.freedom[stage]), record
 
 
 def test_a_drive_is_judged_with_the_other_stages(monkeypatch):
     monkeypatch.setattr(case, "SPIN", [(0.0, 0.0, np.pi / 2), (0.0, 0.0, np.pi)])
     monkeypatch.setattr(case, "STRAIGHT", [(0.6, 0.0, 0.0)])
     inputs = {"recording.alignment_frames": 3, "recording.floor_frames": 2, "recording.drive_frames": 2,
-              "odometry.slip_mm": 1}  # fmt: skip
+              "odometry.slip_mm": 1, "room.furniture": 2}  # fmt: skip
     said = {"name": "tried", "robot": "two_lidar_amr", "sensor": "os0_32_sparse", "inputs": inputs,
             "stages": ["alignment", "floor", "drive"], "limits": {"drive.lever_mm": 5}}  # fmt: skip
     campaign = Campaign.from_mapping(said, "tried.yaml")
@@ -192,17 +193,22 @@ def test_a_drive_is_judged_with_the_other_stages(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("methods", "stages"),
+    ("methods", "last"),
     [
-        ({}, ["alignment", "floor", "mounts"]),
-        pytest.param(
-            {"alignment": "gicp", "floor": "published"}, ["alignment", "floor", "body_shape"], marks=pytest.mark.long
-        ),
+        ({}, []),
+        pytest.param({}, ["mounts"], marks=pytest.mark.long),
+        pytest.param({"alignment": "gicp", "floor": "published"}, ["body_shape"], marks=pytest.mark.long),
     ],
 )
-def test_a_case_of_more_than_two_lidars_has_a_result_of_each(tmp_path, methods, stages):
+def test_a_case_of_more_than_two_lidars_has_a_result_of_each_and_its_nodes_come_to_the_same(
+    tmp_path, monkeypatch, methods, last
+):
+    monkeypatch.setattr(
+        case, "run_scenario", lambda *run, processes: run_scenario(*run, processes=processes, in_process=True)
+    )
     inputs = {"recording.alignment_frames": 4, "recording.floor_frames": 3, "recording.body_shape_frames": 1}
-    said = {"name": "tried", "robot": "three_lidar_amr", "sensor": "os0_32_sparse", "stages": stages}
+    stages, nodes = ["alignment", "floor", *last], float(not last)
+    said = {"name": "tried", "robot": "three_lidar_amr", "sensor": "os0_32_sparse", "stages": stages, "nodes": nodes}
     campaign = Campaign.from_mapping(said | {"methods": methods, "inputs": inputs}, "tried.yaml")
     freedom = {"alignment": 12, "floor": 3, "mounts": 18, "body_shape": 0}
     assert campaign.freedom == {stage: freedom[stage] for stage in stages}
@@ -216,6 +222,9 @@ def test_a_case_of_more_than_two_lidars_has_a_result_of_each(tmp_path, methods, 
         assert record[f"{stage}.rotation_deg"] == max(one["rotation_deg"] for one in found) < 0.3
         assert not contradicts(record[f"{stage}.sigmas"] ** 2, campaign.freedom[stage])
     assert (tmp_path / "clouds.png").is_file()
+    if nodes:
+        assert record["nodes.agree"] and record["nodes.message"] == "", record
+        assert record["nodes.alignment.sigmas"] > 0 and record["nodes.floor.sigmas"] > 0
 
 
 def test_every_lidar_has_errors_of_its_own(tmp_path):
@@ -252,7 +261,7 @@ def test_lidars_whose_ranges_differ_are_aligned_where_that_looks_like_a_shift(nu
 
 
 WITH_NODES = Campaign.from_mapping(
-    {"name": "with nodes", "sensor": "jt128_sparse", "nodes": 0.25, "inputs": {
+    {"name": "with nodes", "robot": "two_lidar_amr", "sensor": "os0_32_sparse", "nodes": 0.25, "inputs": {
         "recording.alignment_frames": 4, "recording.floor_frames": 3, "lidar.noise": 0.5,
     }}, "campaign.yaml",
 )  # fmt: skip
@@ -265,24 +274,17 @@ def test_the_share_of_cases_through_nodes_is_spread_over_the_indices_without_a_p
     assert not case.goes_through_nodes(WITH_NODES, 0, numbers | {"recording.moved_mm": 3.0})
 
 
-THREE = {"robot": "three_lidar_amr", "sensor": "os0_32_sparse", "methods": {"alignment": "gicp", "floor": "published"}}
-
-
-@pytest.fixture(scope="module", params=[{}, pytest.param(THREE, marks=pytest.mark.long)], ids=["two", "three lidars"])
-def run(request, tmp_path_factory):
-    """A case, its results, its folder, and what its run through the nodes came to."""
-    folder = tmp_path_factory.mktemp("case")
-    campaign = Campaign.from_mapping(WITH_NODES.data | request.param, "its.yaml")
-    through = case.SimulatedCase(campaign, campaign.numbers(0), (1, 0), folder)
-    results = {"alignment": through.aligned, "floor": through.floor}
-    return through, results, folder, case.through_nodes(campaign, through.numbers, through.setup, results, folder)
-
-
-def test_nodes_and_arrays_come_to_the_same(run):
-    _, results, _, found = run
-    assert all(result.accepted for result in results.values())
+@pytest.mark.long
+@pytest.mark.parametrize(
+    "robot",
+    [{}, {"robot": "three_lidar_amr", "methods": {"alignment": "gicp", "floor": "published"}}],
+    ids=["two", "three lidars"],
+)
+def test_nodes_in_processes_of_their_own_and_arrays_come_to_the_same(tmp_path, robot):
+    found = case.run_case(Campaign.from_mapping(WITH_NODES.data | robot, "its.yaml"), 0, tmp_path)
+    assert found["alignment.accepted"] and found["floor.accepted"]
     assert found["nodes.agree"] and found["nodes.message"] == "", found
-    assert found["nodes.alignment.sigmas"] > 0 and ("mast" in run[0].lidars or found["nodes.floor.sigmas"] > 0)
+    assert found["nodes.alignment.sigmas"] > 0 and (robot or found["nodes.floor.sigmas"] > 0)
 
 
 def last_lidar_moved(result):
@@ -298,12 +300,15 @@ def last_lidar_moved(result):
         (lambda result: replace(result, refusals=["too few walls"]), False,
          "alignment: accepted by the nodes but not by the arrays: too few walls"),
         (lambda result: result, True, "the simulator died$"),
+        (lambda result: result, False, "$"),
     ],
 )  # fmt: skip
-def test_other_results_than_the_nodes_and_a_run_that_breaks_are_told(run, monkeypatch, changed, broken, said):
-    through, results, folder, _ = run
+def test_other_results_than_the_nodes_and_a_run_that_breaks_are_told(
+    tried, tmp_path, monkeypatch, changed, broken, said
+):
     ended = SimpleNamespace(broken=broken, refused="", reasons=["the simulator died"] * broken)
     monkeypatch.setattr(case, "run_scenario", lambda *a, **k: ended)
-    others = {"alignment": changed(results["alignment"])}
-    found = case.through_nodes(through.campaign, through.numbers, through.setup, others, folder)
-    assert not found["nodes.agree"] and re.match(said, found["nodes.message"])
+    save(with_lidars(CalibrationFile(), tried.aligned, ""), RunFiles(tmp_path / "nodes").calibration)
+    others = {"alignment": changed(tried.aligned)}
+    found = case.through_nodes(tried.campaign, tried.numbers, tried.setup, others, tmp_path)
+    assert found["nodes.agree"] == (said == "$") and re.match(said, found["nodes.message"])

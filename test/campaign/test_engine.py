@@ -402,33 +402,13 @@ def test_a_cluster_without_workers_is_told_and_waited_for(tmp_path, monkeypatch)
     assert said == ["the scheduler has no workers: cases wait until one comes"]
 
 
-@pytest.mark.slow
-def test_a_campaign_that_is_ended_leaves_no_files_and_one_that_is_killed_none_after_the_next(
-    tmp_path, methods, start, temporary
-):
-    def started() -> subprocess.Popen:
-        before = set(temporary.rglob("room.sdf"))
-        command = start(PROGRAM, *arguments(tmp_path, "--workers", "1"))
-        wait_for(lambda: set(temporary.rglob("room.sdf")) - before, "no case was begun", command)
-        assert all(folder.stat().st_mode & 0o777 == 0o700 for folder in temporary.iterdir())
-        return command
-
-    methods.write_text("waits")
-    kill(started())
-    assert list(temporary.iterdir())
-    command = started()
-    command.terminate()
-    assert command.wait(PATIENCE) == INTERRUPTED
-    assert not list(temporary.iterdir())
-
-
 def test_a_search_leaves_what_it_tried_and_the_worst_cases_files(tmp_path, methods, capfd):
-    asked, out = arguments(tmp_path, "--search", "worst", "--workers", "1", cases=5), tmp_path / "out"
+    asked, out = arguments(tmp_path, "--search", "worst", "--workers", "1", cases=3), tmp_path / "out"
     assert main(asked) == 0
     said = capfd.readouterr().out
-    assert "the most wrong accepted result of 5:" in said
+    assert "the most wrong accepted result of 3:" in said
     tried = (out / "worst_0.jsonl").read_text()
-    assert len(tried.splitlines()) == 5
+    assert len(tried.splitlines()) == 3
     for name in ("case.json", "room.sdf", "unit_left.yaml", "clouds.png"):
         assert (out / "worst_0" / name).is_file()
     assert main(asked) == 0 and (out / "worst_0.jsonl").read_text() == tried
@@ -436,20 +416,36 @@ def test_a_search_leaves_what_it_tried_and_the_worst_cases_files(tmp_path, metho
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.long)])
-def test_a_search_that_is_ended_keeps_what_it_computed_and_no_case_has_crashed_by_it(
-    tmp_path, methods, start, temporary, number
+@pytest.mark.parametrize(
+    ("search", "number"),
+    [
+        (["--search", "worst"], signal.SIGINT),
+        *(pytest.param(search, signal.SIGTERM, marks=pytest.mark.long) for search in (["--search", "worst"], [])),
+    ],
+)
+def test_what_a_killed_campaign_left_goes_with_the_next_and_one_that_is_ended_keeps_what_it_computed(
+    tmp_path, methods, start, temporary, search, number
 ):
+    def started(*further: str) -> subprocess.Popen:
+        before = set(temporary.rglob("room.sdf"))
+        command = start(PROGRAM, *arguments(tmp_path, "--workers", "1", *further))
+        wait_for(lambda: set(temporary.rglob("room.sdf")) - before, "no case was begun", command)
+        assert all(folder.stat().st_mode & 0o777 == 0o700 for folder in temporary.iterdir())
+        return command
+
     methods.write_text("waits")
+    kill(started())
+    assert list(temporary.iterdir())
     methods.with_name("kind.permission").touch()
-    command = start(PROGRAM, *arguments(tmp_path, "--search", "worst", "--workers", "1"))
-    kept = tmp_path / "out" / "worst_0.jsonl"
-    wait_for(lambda: kept.is_file() and list(temporary.rglob("room.sdf")), "no case was computed", command)
+    command, kept = started(*search), tmp_path / "out" / ("worst_0.jsonl" if search else "cases")
+    wait_for(lambda: kept.exists() and list(temporary.rglob("room.sdf")), "no case was computed", command)
     for process in (*psutil.Process(command.pid).children(recursive=True), command):
         process.send_signal(number if process is command or number == signal.SIGINT else 0)  # Ctrl-C reaches all
     assert command.wait(PATIENCE) == INTERRUPTED
-    (record,) = (json.loads(line)["record"] for line in kept.read_text().splitlines())
-    assert record["status"] == "done" and not list(temporary.iterdir())
+    assert not list(temporary.iterdir())
+    if search:
+        (record,) = (json.loads(line)["record"] for line in kept.read_text().splitlines())
+        assert record["status"] == "done"
 
 
 def test_no_scheduler_at_an_address_is_told(tmp_path, methods, capfd, monkeypatch):
@@ -484,16 +480,19 @@ def test_a_cluster_behind_tls_is_used_with_its_certificates_only(certificates, t
     assert "there is no usable Dask scheduler" in capfd.readouterr().err
 
 
-def test_the_smoke_campaign_comes_to_a_statement(tmp_path, capfd):
-    code = main(["campaign", "smoke", "--cases", "2", "--workers", "2", "--out", str(tmp_path), "--json"])
+def test_a_campaign_like_smoke_comes_to_a_statement(tmp_path, capfd):
+    said = {"like": "smoke", "name": "quick", "robot": "two_lidar_amr", "sensor": "os0_32_sparse"}
+    (tmp_path / "quick.yaml").write_text(json.dumps(said))
+    out = tmp_path / "out"
+    code = main(
+        ["campaign", str(tmp_path / "quick.yaml"), "--cases", "2", "--workers", "1", "--out", str(out), "--json"]
+    )
     found = json.loads(capfd.readouterr().out)
     assert code == (0 if found["shown"] else 1)
     assert found["cases"] == 2 and not any(found["failed"].values()), found
-    # Of the first case one direction is hardly determined: its standard deviation is 5 to 14 mm, by the processor.
-    assert [why for why, _ in found["refusals"]] in ([], ["the scene does not determine sliding along base"])
     assert found["wrong"] == 0 and found["good"] + found["beyond_limits"] + found["refused"] == 2, found["worst"]
     assert found["good"] >= 1, found["refusals"]
-    assert (tmp_path / "report.html").is_file() and len(engine.read_table(tmp_path)) == 2
+    assert (out / "report.html").is_file() and len(engine.read_table(out)) == 2
 
 
 def cut(path: Path) -> None:
