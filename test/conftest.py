@@ -52,6 +52,21 @@ def few_points_in_pictures() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="module")
+def quick_pictures() -> Iterator[None]:
+    """Pictures without a layout and of few pixels, for tests that ask no more than whether they are there."""
+    from matplotlib.figure import Figure
+
+    save = Figure.savefig
+
+    def quickly(figure: Figure, *to, **how) -> None:
+        figure.set_layout_engine("none")
+        save(figure, *to, **how | {"dpi": 20})
+
+    with mock.patch.object(Figure, "savefig", quickly):
+        yield
+
+
 @pytest.fixture
 def cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
     """A folder of this run for the normal forms of robots, in place of the user's."""

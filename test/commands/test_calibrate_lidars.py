@@ -33,6 +33,8 @@ from stretch_sim_cal.sensor.sensor import load_sensor
 from stretch_sim_cal.simulation.embedded import EmbeddedSimulator
 from stretch_sim_cal.simulation.setup import SimulationSetup
 
+pytestmark = pytest.mark.usefixtures("quick_pictures")
+
 ROBOT, SCANS = "three_lidar_amr", 5
 OPTIONS = ["--robot", ROBOT, "--sensor", "os0_32_sparse"]
 
@@ -113,27 +115,29 @@ def test_a_third_lidar_of_another_kind_is_simulated_recorded_and_calibrated_as_t
     text = text.replace("sensor: os0_32\n", "sensor: os0_32_sparse\n")
     robot, wrong = tmp_path / "kinds.yaml", tmp_path / "wrong.yaml"
     robot.write_text(text.replace("/mast_lidar/points}", "/mast_lidar/points, sensor: xt32_sparse}"))
-    bag, out, recognised = tmp_path / "bag", tmp_path / "calibration.yaml", tmp_path / "recognised.yaml"
+    bag, out = tmp_path / "bag", tmp_path / "calibration.yaml"
     kinds = ["os0_32_sparse", "os0_32_sparse", "xt32_sparse"]
     assert load_profile(robot).sensor == ",".join(kinds)
     assert told("sim", "--robot", robot, "--record", bag, "--duration", 0.5, "--seed", 1)[0] == 0
-    _, said = told("calibrate", bag, "--robot", robot, "--out", out, "--only", "alignment", code=0)
-    assert "left lidar: ring: there, 0 to 31; table: os0_32" in said
-    assert "mast lidar: ring: there, 0 to 31; table: xt32" in said
     simulator = EmbeddedSimulator(SimulationSetup.from_mapping({"robot": str(robot)}))
     assert [simulator.lidar(name).sensor.name for name in ("left", "right", "mast")] == kinds
     pose = inverse(simulator.base_from_lidar("left")) @ simulator.base_from_lidar("mast")
-    distance, angle = error(pose, CalibrationFile.load(out).to_left["mast"])
-    assert distance < 0.004 and np.degrees(angle) < 0.15
     # A profile that names another kind, or none that is theirs: the points decide.
     wrong.write_text(text.replace("sensor: os0_32_sparse\n", "sensor: jt128\n"))
-    alignment = ("calibrate", bag, "--robot", wrong, "--only", "alignment")
-    _, said = told(*alignment, "--out", recognised, code=0)
-    assert "left lidar: recognised as os0_32_sparse, the only matching file in config/, not for jt128" in said
-    assert "mast lidar: recognised as xt32_sparse" in said
-    again, mast = (CalibrationFile.load(file).to_left["mast"] for file in (recognised, out))
-    np.testing.assert_allclose(again, mast, atol=1e-9)
-    code, said = told(*alignment, "--out", out, "--sensor", "jt128")
+    for profile, method, lines in (
+        (robot, "gicp", ["ring: there, 0 to 31; table: os0_32", "ring: there, 0 to 31; table: xt32"]),
+        (wrong, "planes", ["recognised as os0_32_sparse, the only matching file in config/, not for jt128",
+                           "recognised as xt32_sparse"]),
+    ):  # fmt: skip
+        alignment = ("calibrate", bag, "--robot", profile, "--out", out, "--only", "alignment")
+        _, printed, said = called(*alignment, "--method", method, "--json", code=0)
+        assert all(f"{name} lidar: {line}" in said for name, line in zip(("left", "mast"), lines, strict=True))
+        distance, angle = error(pose, CalibrationFile.load(out).to_left["mast"])
+        assert distance < 0.004 and np.degrees(angle) < 0.15, (method, distance, np.degrees(angle))
+    found = json.loads(printed)
+    assert set(found) == {"lidars", "file"} and set(found["lidars"]["lidars"]) == {"left", "right", "mast"}
+    assert len(found["lidars"]["pairs"]) == 3 and all(pair["used"] for pair in found["lidars"]["pairs"])
+    code, said = told(*alignment, "--sensor", "jt128")
     assert code == 2 and "from the elevations of sensor 'jt128'; give the sensor that recorded them" in said
     code, said = told("calibrate", bag, "--robot", robot, "--out", out, "--sensor", "os0_32,xt32,os0_32,os0_32")
     assert code == 2 and "4 kinds for 3 lidars" in said
@@ -200,11 +204,12 @@ def test_a_recording_of_three_lidars_is_opened_and_calibrated_in_python(recorded
     opened = cal.open_recording(folder, robot=ROBOT)
     assert {name: len(own) for name, own in opened.clouds.items()} == dict.fromkeys(("left", "right", "mast"), SCANS)
     rig = cal.Rig.from_urdf(opened.description, sensor="os0_32_sparse", robot=ROBOT)
-    found, file = cal.calibrate(rig, opened), CalibrationFile.load(calibrated)
+    found, file = cal.calibrate(rig, opened, floor=False), CalibrationFile.load(calibrated)
     np.testing.assert_allclose(found.transform("left", "mast"), file.to_left["mast"], atol=1e-9)
     np.testing.assert_allclose(found.left_from_right, file.right_to_left, atol=1e-9)
 
 
+@pytest.mark.long
 def test_two_standing_places_give_one_calibration_with_numbers_of_every_lidar_and_pair(recorded, calibrated, tmp_path):
     out, simulator = tmp_path / "both.yaml", EmbeddedSimulator(load_scenario(ROBOT).simulation)
     simulator.move_base(from_xyz_rpy([0.0, 0.0, 0.0], [0.0, 0.0, 1.2]))

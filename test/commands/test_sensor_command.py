@@ -14,6 +14,8 @@ from stretch_sim_cal.sensor.sensor import load_sensor
 from stretch_sim_cal.simulation.embedded import EmbeddedSimulator
 from stretch_sim_cal.simulation.setup import PoseError, SimulationSetup
 
+pytestmark = pytest.mark.usefixtures("quick_pictures")
+
 SENSOR = "jt128_sparse_real"
 SCANS = 5
 
@@ -28,9 +30,9 @@ def record(simulator, folder, turn=0.0, scans=SCANS, first=0, without=()):
     return folder
 
 
-def simulated(**setup) -> EmbeddedSimulator:
+def simulated(sensor=SENSOR, **setup) -> EmbeddedSimulator:
     error = PoseError((0.002, -0.001, 0.003), tuple(np.radians([0.4, -0.3, 0.5])))
-    return EmbeddedSimulator(SimulationSetup("furnished_room", SENSOR, lidar_errors={"left": error}, **setup))
+    return EmbeddedSimulator(SimulationSetup("furnished_room", sensor, lidar_errors={"left": error}, **setup))
 
 
 @pytest.fixture(scope="module")
@@ -87,7 +89,7 @@ def test_without_rings_nothing_can_be_identified_but_clouds_of_a_driver_that_cor
     folder = record(simulator, tmp_path / "bag", scans=1, without=("ring",))
     code, _, said = called("sensor", folder, "--out", tmp_path / "units")
     assert code == 2 and "left lidar: the points have no field ring" in said and not (tmp_path / "units").exists()
-    corrected = simulated(seed=1, driver={"distance_correction": True, "firing_time_correction": True})
+    corrected = simulated("jt128_sparse", seed=1)
     recording = record(corrected, tmp_path / "corrected", scans=3, without=("ring",))
     code, _, said = called("calibrate", recording, "--only", "alignment", "--out", tmp_path / "cal.yaml")
     assert code == 0 and "left lidar: the points have no field ring" in said
