@@ -24,6 +24,8 @@ from stretch_sim_cal.sensor.points import coordinates
 from stretch_sim_cal.sensor.sensor import load_sensor
 from stretch_sim_cal.truth import nees
 
+pytestmark = pytest.mark.usefixtures("quick_pictures")
+
 CAMPAIGN = Campaign.from_mapping({"name": "tried", "sensor": "jt128_sparse_real"}, "tried.yaml")
 DEFAULTS = {name: known.default for name, known in INPUTS.items()}
 
@@ -168,6 +170,7 @@ def test_errors_of_another_robots_joints_leave_its_lidars_where_they_are(tmp_pat
     assert "elbow_joint" in moved and not any("laser" in joint or "post" in joint for joint in moved)
 
 
+@pytest.mark.long
 def test_the_most_wrong_case_that_a_search_found_is_what_its_covariance_says():
     worst = Campaign.load("worst")
     record = case.run_numbers(worst, worst.numbers(0), (1, 0, 96))

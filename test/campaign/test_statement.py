@@ -13,6 +13,8 @@ from stretch_sim_cal.campaign.plan import Campaign
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.harness.pages import text_lines
 
+pytestmark = pytest.mark.usefixtures("quick_pictures")
+
 SAID = {
     "name": "claimed", "sensor": "jt128_sparse", "stages": ["alignment"], "share": 0.9,
     "inputs": {"room.length": {"uniform": [4, 8]}, "room.width": {"uniform": [4, 8]}},

@@ -19,6 +19,8 @@ from stretch_sim_cal.recording.dataset import read_dataset
 from stretch_sim_cal.simulation.embedded import EmbeddedSimulator
 from stretch_sim_cal.simulation.setup import PayloadBox, PoseError, SimulationSetup
 
+pytestmark = pytest.mark.usefixtures("quick_pictures")
+
 POSES = [(lift, arm, yaw, 0.0, 0.0) for lift in (0.5,) for arm in (0.1, 0.35) for yaw in (0.2, 1.0)]
 MOUNT = PoseError((0.002, -0.001, 0.003), tuple(np.deg2rad((0.4, -0.3, 0.5))))
 CIRCLE = ("--fit-method", "circle")

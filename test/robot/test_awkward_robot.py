@@ -32,7 +32,7 @@ from stretch_sim_cal.robot.surfaces import robot_surfaces
 from stretch_sim_cal.simulation.embedded import EmbeddedSimulator
 from stretch_sim_cal.simulation.setup import SimulationSetup
 
-pytestmark = pytest.mark.usefixtures("cache")
+pytestmark = pytest.mark.usefixtures("cache", "quick_pictures")
 
 PROFILE = """name: awkward
 description: {file: sources/awkward/urdf/awkward.urdf.xacro, packages: {awkward_description: sources/awkward}}
@@ -201,7 +201,8 @@ def test_what_of_a_stowed_robot_stands_in_a_lidars_way_is_named_with_its_share(g
 
 
 @pytest.mark.slow
-def test_a_robot_that_init_described_is_calibrated_in_simulation(guessed, tmp_path, capsys):
+@pytest.mark.parametrize("poses", ["quick", pytest.param("mounts", marks=pytest.mark.long)])
+def test_a_robot_that_init_described_is_calibrated_in_simulation(guessed, tmp_path, capsys, poses):
     _, profile = guessed
     scenario = tmp_path / "scenario.yaml"
     scenario.write_text(f"""
@@ -210,7 +211,7 @@ simulation: {{robot: {profile.source}, world: furnished_room, lidar_errors: {{ri
 stages:
   alignment: {{num_samples: 4}}
   floor: {{num_samples: 3}}
-  mounts: {{plan: mounts}}
+  mounts: {{plan: {poses}}}
   body_shape: {{plan: quick, fit_method: circle}}
 tolerances:
   alignment: {{translation_mm: 2.0, rotation_deg: 0.05}}
