@@ -199,10 +199,17 @@ def mast_moved(calibrated, file, y: float):
     return file
 
 
-def test_a_recording_of_three_lidars_is_opened_and_calibrated_in_python(recorded, calibrated):
-    simulator, folder = recorded
-    opened = cal.open_recording(folder, robot=ROBOT)
+@pytest.fixture(scope="module")
+def opened(recorded):
+    return cal.open_recording(recorded[1], robot=ROBOT)
+
+
+def test_a_recording_of_three_lidars_is_opened_in_python(opened):
     assert {name: len(own) for name, own in opened.clouds.items()} == dict.fromkeys(("left", "right", "mast"), SCANS)
+
+
+@pytest.mark.long
+def test_it_is_calibrated_in_python_as_by_the_command(opened, calibrated):
     rig = cal.Rig.from_urdf(opened.description, sensor="os0_32_sparse", robot=ROBOT)
     found, file = cal.calibrate(rig, opened, floor=False), CalibrationFile.load(calibrated)
     np.testing.assert_allclose(found.transform("left", "mast"), file.to_left["mast"], atol=1e-9)
@@ -247,6 +254,7 @@ def test_the_description_with_all_lidars_puts_each_on_its_own_post(calibrated, t
         np.testing.assert_allclose(link_transform(model, {}, f"lidar_{name}_link", "lidar_left_link"), pose, atol=1e-9)
 
 
+@pytest.mark.long
 def test_every_lidar_gets_a_unit_file_and_a_page(recorded, tmp_path):
     _, said = told("sensor", recorded[1], "--out", tmp_path, "--num-samples", 5, *OPTIONS, code=0)
     assert {path.name for path in tmp_path.iterdir()} == {

@@ -51,7 +51,7 @@ def test_mobility_tells_the_configuration_space():
 def test_workspace_writes_points_and_a_picture(tmp_path):
     csv, npz, plot = tmp_path / "points.csv", tmp_path / "points.npz", tmp_path / "plot.png"
     held = ("--joint", "wrist_pitch_joint=0", "wrist_roll_joint=0", "lift_joint=0.5")
-    few = ("--resolution", "0.1", "--samples", "65536")
+    few = ("--resolution", "0.1", "--samples", "8192")
     common = ("workspace", "stretch4", "--frame", "grasp_center_link", *held, *few)
     summary = answer(*common, "--points", csv, "--plot", plot)
     assert summary["dimension"] == 2
@@ -68,7 +68,7 @@ def test_workspace_writes_points_and_a_picture(tmp_path):
 def test_the_orientations_at_a_point_are_printed_and_written(tmp_path):
     path = tmp_path / "orientations.npz"
     command = ("workspace", "stretch4", "--frame", "grasp_center_link", "--joint", "wrist_roll_joint=0")
-    at_point = ("--orientations", "0.6 0.1 0.8", "--samples", "2048")
+    at_point = ("--orientations", "0.6 0.1 0.8", "--samples", "512")
     _, out, _ = called(*command, *at_point, "--points", path, code=0)
     assert "grasp_center_link in base_footprint at 0.6 0.1 0.8: the orientation can change in one way" in out
     with np.load(path) as stored:
@@ -78,6 +78,6 @@ def test_the_orientations_at_a_point_are_printed_and_written(tmp_path):
     assert len(turned) > 5
     assert np.allclose(frames[:, :3, 3], (0.6, 0.1, 0.8), atol=1e-4)
     assert np.allclose(frames[:, :3, :3], turned, atol=1e-9)
-    beyond = (*command, "--orientations", "3 0 0", "--samples", "2048")
+    beyond = (*command, "--orientations", "3 0 0", "--samples", "512")
     assert "cannot be at 3 0 0; the nearest point found is" in called(*beyond, code=1)[1]
     assert answer(*beyond, code=1)["reached"] is False

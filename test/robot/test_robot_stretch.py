@@ -63,7 +63,10 @@ def test_home_and_stowed_are_within_limits_and_free(tool, pose, margin):
     assert SelfCollision(model, margin=margin, floor=0.0).colliding_pairs(STRETCH.joint_positions(model, pose)) == []
 
 
-@pytest.mark.parametrize("tool", available_tools())
+@pytest.mark.parametrize(
+    "tool",
+    [DEFAULT_TOOL, *(pytest.param(tool, marks=pytest.mark.long) for tool in available_tools() if tool != DEFAULT_TOOL)],
+)
 def test_without_errors_the_simulated_robot_is_the_nominal_one(tool):
     nominal = load_model(nominal_description(tool))
     simulated = load_model(simulated_description(SimulationSetup.from_mapping({"robot": "stretch4", "tool": tool})))
