@@ -198,9 +198,8 @@ def test_a_drive_is_judged_with_the_other_stages(monkeypatch):
 @pytest.mark.parametrize(
     ("methods", "last"),
     [
-        ({}, []),
+        ({"alignment": "gicp", "floor": "published"}, ["body_shape"]),
         pytest.param({}, ["mounts"], marks=pytest.mark.long),
-        pytest.param({"alignment": "gicp", "floor": "published"}, ["body_shape"], marks=pytest.mark.long),
     ],
 )
 def test_a_case_of_more_than_two_lidars_has_a_result_of_each_and_its_nodes_come_to_the_same(
@@ -210,8 +209,8 @@ def test_a_case_of_more_than_two_lidars_has_a_result_of_each_and_its_nodes_come_
         case, "run_scenario", lambda *run, processes: run_scenario(*run, processes=processes, in_process=True)
     )
     inputs = {"recording.alignment_frames": 4, "recording.floor_frames": 3, "recording.body_shape_frames": 1}
-    stages, nodes = ["alignment", "floor", *last], float(not last)
-    said = {"name": "tried", "robot": "three_lidar_amr", "sensor": "os0_32_sparse", "stages": stages, "nodes": nodes}
+    stages = ["alignment", "floor", *last]
+    said = {"name": "tried", "robot": "three_lidar_amr", "sensor": "os0_32_sparse", "stages": stages, "nodes": 1.0}
     campaign = Campaign.from_mapping(said | {"methods": methods, "inputs": inputs}, "tried.yaml")
     freedom = {"alignment": 12, "floor": 3, "mounts": 18, "body_shape": 0}
     assert campaign.freedom == {stage: freedom[stage] for stage in stages}
@@ -225,9 +224,8 @@ def test_a_case_of_more_than_two_lidars_has_a_result_of_each_and_its_nodes_come_
         assert record[f"{stage}.rotation_deg"] == max(one["rotation_deg"] for one in found) < 0.3
         assert not contradicts(record[f"{stage}.sigmas"] ** 2, campaign.freedom[stage])
     assert (tmp_path / "clouds.png").is_file()
-    if nodes:
-        assert record["nodes.agree"] and record["nodes.message"] == "", record
-        assert record["nodes.alignment.sigmas"] > 0 and record["nodes.floor.sigmas"] > 0
+    assert record["nodes.agree"] and record["nodes.message"] == "", record
+    assert record["nodes.alignment.sigmas"] > 0 and (methods or record["nodes.floor.sigmas"] > 0)
 
 
 def test_every_lidar_has_errors_of_its_own(tmp_path):
@@ -311,7 +309,9 @@ def test_other_results_than_the_nodes_and_a_run_that_breaks_are_told(
 ):
     ended = SimpleNamespace(broken=broken, refused="", reasons=["the simulator died"] * broken)
     monkeypatch.setattr(case, "run_scenario", lambda *a, **k: ended)
-    save(with_lidars(CalibrationFile(), tried.aligned, ""), RunFiles(tmp_path / "nodes").calibration)
-    others = {"alignment": changed(tried.aligned)}
+    written = with_lidars(CalibrationFile(), tried.aligned, "").with_floor(tried.floor, "")
+    save(written, RunFiles(tmp_path / "nodes").calibration)
+    others = {"alignment": changed(tried.aligned), "floor": tried.floor}
     found = case.through_nodes(tried.campaign, tried.numbers, tried.setup, others, tmp_path)
     assert found["nodes.agree"] == (said == "$") and re.match(said, found["nodes.message"])
+    assert broken or found["nodes.floor.sigmas"] < 1e-6

@@ -76,6 +76,8 @@ def calibrated(recorded, tmp_path_factory):
 
 def test_a_recording_of_three_lidars_gives_all_of_them_and_a_page_with_each(recorded, calibrated, tmp_path):
     simulator, said = recorded[0], calibrated.with_name("said").read_text()
+    clouds = cal.open_recording(recorded[1], robot=ROBOT).clouds
+    assert {name: len(own) for name, own in clouds.items()} == dict.fromkeys(("left", "right", "mast"), SCANS)
     assert "3 lidars in one estimate" in said and "mast lidar: ring: there" in said
     file, tolerances = CalibrationFile.load(calibrated), load_scenario(ROBOT).tolerances
     left = simulator.base_from_lidar("left")
@@ -199,17 +201,9 @@ def mast_moved(calibrated, file, y: float):
     return file
 
 
-@pytest.fixture(scope="module")
-def opened(recorded):
-    return cal.open_recording(recorded[1], robot=ROBOT)
-
-
-def test_a_recording_of_three_lidars_is_opened_in_python(opened):
-    assert {name: len(own) for name, own in opened.clouds.items()} == dict.fromkeys(("left", "right", "mast"), SCANS)
-
-
 @pytest.mark.long
-def test_it_is_calibrated_in_python_as_by_the_command(opened, calibrated):
+def test_the_recording_is_calibrated_in_python_as_by_the_command(recorded, calibrated):
+    opened = cal.open_recording(recorded[1], robot=ROBOT)
     rig = cal.Rig.from_urdf(opened.description, sensor="os0_32_sparse", robot=ROBOT)
     found, file = cal.calibrate(rig, opened, floor=False), CalibrationFile.load(calibrated)
     np.testing.assert_allclose(found.transform("left", "mast"), file.to_left["mast"], atol=1e-9)

@@ -109,7 +109,7 @@ def test_the_published_methods_are_used_by_name_and_named_in_the_file(recording,
 
 
 def test_folder_and_file_of_a_recording_give_the_same_result_to_the_last_bit(recording, out):
-    quickly = ("--method", "published", "--floor-method", "published", "--json")
+    quickly = ("--method", "published", "--floor-method", "published", "--num-samples", 3, "--json")
     (_, one, _), (_, other, _) = (
         calibrate(source, out, *quickly) for source in (recording[0], next(recording[0].glob("*.mcap")))
     )
@@ -321,8 +321,3 @@ def test_two_recordings_from_different_places_give_one_alignment_as_exact_as_for
         # The part of the room that only the second place shows is not known, so the gain is foretold to a third or so.
         gain, foretold_gain = before - after, before_as_said - after_as_said
         assert 0 < 0.5 * gain < foretold_gain < 1.5 * gain, name
-
-
-def test_the_same_recording_twice_is_no_second_place(recording, out):
-    code, _, said = calibrate([recording[0]] * 2, out)
-    assert code == 2 and "of standing place 2" in said and not out.exists()

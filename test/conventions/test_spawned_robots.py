@@ -81,6 +81,7 @@ def test_another_robots_scenario_is_calibrated_within_its_tolerances():
     assert_within_tolerances(*calibrated(scenario.simulation.to_mapping(), 4), scenario)
 
 
+@pytest.mark.long
 def test_lidars_of_different_kinds_are_calibrated_each_by_its_own_table(tmp_path):
     def mixed(profile):
         profile["sensor"], profile["lidars"]["right"]["sensor"] = "xt32_sparse", "os0_32_sparse"
