@@ -39,7 +39,7 @@ from stretch_sim_cal.simulation.optics import Hits, Scene
     ],
 )
 def test_what_a_world_does_not_show_is_named_and_left_at_the_guess(world, unobserved):
-    scene = SimulatedScene(world)
+    scene = SimulatedScene(world, sensor=FEW_RAYS)
     result = align([scene.frame(tick) for tick in range(3)], scene.initial, scene.settings)
     assert sorted(direction.name for direction in result.directions if not direction.observed) == unobserved
     assert not any("moved" in refusal for refusal in result.refusals)
@@ -143,10 +143,11 @@ def test_a_handful_of_points_is_refused_not_fitted():
 
 
 def test_a_left_cloud_that_is_bent_is_refused():
-    scene, frames = room_of()
+    scene, frames = room_of(FEW_RAYS)
     bent = [(left * (1.0 + 0.01 * np.sin(3.0 * left[:, :1])), right) for left, right in frames[:5]]
-    result = align(bent, scene.initial, scene.settings)
-    assert result.refusals
+    found, even = ({finding.code for finding in align(each, scene.initial, scene.settings).refusals}
+                   for each in (bent, frames[:5]))  # fmt: skip
+    assert found - even
 
 
 def test_three_planes_are_enough_for_lidars_whose_ranges_are_right():
