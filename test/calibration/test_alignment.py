@@ -53,8 +53,8 @@ def test_the_sparse_lidar_is_enough(room, aligned):
     assert all(direction.observed and direction.standard_deviation > 0 for direction in aligned.directions)
 
 
-def test_a_first_guess_ten_degrees_and_ten_centimetres_off_does_not_matter(few):
-    scene, frames, aligned = few
+def test_a_first_guess_ten_degrees_and_ten_centimetres_off_does_not_matter(room, aligned):
+    scene, frames = room
     result = align(frames, scene.truth @ off_by(10.0, 0.1), scene.settings)
     distance, angle = error(aligned.right_to_left, result.right_to_left)
     assert distance < 1e-4 and angle < 2e-5
