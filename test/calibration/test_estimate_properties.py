@@ -32,30 +32,19 @@ def agree(covariance: np.ndarray, other: np.ndarray) -> bool:
     return bool(ratios.min() > 1.0 / 1.5 and ratios.max() < 1.5)
 
 
-def test_turning_both_clouds_about_their_spin_axes_turns_the_result(result):
+def test_exchanging_the_lidars_and_turning_both_clouds_about_their_spin_axes_inverts_and_turns_the_result(result):
     scene = drawn_scene()
     left, right = (from_xyz_rpy(rpy=(0.0, 0.0, yaw)) for yaw in (2.2, -0.9))
     other = scene.align(
-        left=[returns.transformed(cloud.copy(), left) for cloud in scene.left],
-        right=[returns.transformed(cloud.copy(), right) for cloud in scene.right],
-        initial=left @ scene.initial @ inverse(right),
-        base_from_left=scene.base_from_left @ inverse(left),
+        left=[returns.transformed(cloud.copy(), right) for cloud in scene.right],
+        right=[returns.transformed(cloud.copy(), left) for cloud in scene.left],
+        initial=right @ inverse(scene.initial) @ inverse(left),
+        base_from_left=scene.base_from_left @ scene.initial @ inverse(right),
     )
-    back = inverse(left) @ other.right_to_left @ right
+    back = inverse(left) @ inverse(other.right_to_left) @ right
     assert chi_square(result.right_to_left, back, result.covariance) < ONE_SIGMA
-    turn = adjoint(inverse(left))
+    turn = adjoint(result.right_to_left @ inverse(right))
     assert agree(result.covariance, turn @ other.covariance @ turn.T)
-
-
-def test_exchanging_left_and_right_inverts_the_result(result):
-    scene = drawn_scene()
-    other = scene.align(
-        left=scene.right, right=scene.left, initial=inverse(scene.initial),
-        base_from_left=scene.base_from_left @ scene.initial,
-    )  # fmt: skip
-    assert chi_square(result.right_to_left, inverse(other.right_to_left), result.covariance) < ONE_SIGMA
-    swap = adjoint(result.right_to_left)
-    assert agree(result.covariance, swap @ other.covariance @ swap.T)
     for scalar in ("range_offset", "range_scale"):
         for side, exchanged in (("left", "right"), ("right", "left")):
             before, after = (
@@ -104,6 +93,11 @@ EFFECTS = {
     ),
     "weak echoes 6 mm late": (lambda side, rng: unit(echo=0.006), False),
     "elevations off by 0.05 deg": (lambda side, rng: unit(channel_elevation=by_channel(np.radians(0.05), rng)), True),
+    "elevations off by 0.05 deg, ranges by 10 mm and by 0.001": (
+        lambda side, rng: unit(
+            channel_elevation=by_channel(np.radians(0.05), rng), range_scale=0.001 * (1 - 2 * side), range_offset=0.01
+        ), True,
+    ),
     "elevations smoothly off by 0.05 deg": (
         lambda side, rng: unit(channel_elevation=np.radians(0.05) * np.sin(2.0 * MODEL.elevations + side)), True,
     ),
@@ -122,13 +116,14 @@ EFFECTS = {
 }  # fmt: skip
 # Results with these are accepted. The drawn units of other tests have the others' errors, too.
 ACCEPTED = (
+    "elevations off by 0.05 deg, ranges by 10 mm and by 0.001",
     "elevations off by 0.05 deg", "range scale 1.001 and 0.999", "both 10 mm too long", "15 mm too long nearby",
     "eccentric encoders", "channels' ranges off by 3 mm",
 )  # fmt: skip
 
 
 @pytest.mark.parametrize(
-    "effect", [pytest.param(name, marks=[pytest.mark.long] * (name not in ACCEPTED[:3])) for name in EFFECTS]
+    "effect", [pytest.param(name, marks=[pytest.mark.long] * (name != ACCEPTED[0])) for name in EFFECTS]
 )
 def test_an_error_of_the_units_comes_out_or_is_covered_by_the_covariance_or_refused(effect):
     errors_of, shown = EFFECTS[effect]
@@ -146,8 +141,10 @@ def test_an_error_of_the_units_comes_out_or_is_covered_by_the_covariance_or_refu
             assert abs(off) < 4.0 * found.diagnostics[f"{scalar}_{side}_std"]
     if shown:
         estimated, true = np.concatenate(found.observations.units), np.concatenate(units)
-        put_in = true != 0
-        assert np.linalg.norm((estimated - true)[put_in]) < 0.8 * np.linalg.norm(true[put_in])
+        kinds = np.tile(np.minimum(np.arange(MODEL.size), len(SCALARS)), 2)  # each scalar, and what is of channels
+        for kind in set(kinds[true != 0]):
+            put_in = (true != 0) & (kinds == kind)
+            assert np.linalg.norm((estimated - true)[put_in]) < 0.8 * np.linalg.norm(true[put_in])
 
 
 def test_nothing_moves_and_what_the_driver_leaves_uncorrected_is_found(result):
