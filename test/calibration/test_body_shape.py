@@ -92,7 +92,7 @@ def test_without_the_outline_between_only_the_samples_are_enclosed():
 @pytest.mark.parametrize("method", ["tapered_capsule", "ellipse_opencv"])
 def test_the_model_does_not_depend_on_the_last_bits(monkeypatch, method):
     """Processors and numbers of threads differ by a few units in the last place, and solvers make more of that."""
-    settings = BodyShapeSettings(method, max_grid_points=40)
+    settings, arms, yaws = replace(COARSE, method=method), (0.0, 0.5), (0.0, 1.0)
     random = np.random.default_rng(1)
 
     def shaken(points, by=3e-16):
@@ -103,9 +103,9 @@ def test_the_model_does_not_depend_on_the_last_bits(monkeypatch, method):
         found.x = shaken(found.x, 1e-12)
         return found
 
-    before = fitted(settings).model
+    before = fitted(settings, arms, yaws).model
     monkeypatch.setattr(enclosing, "minimize", minimize)
-    evidence = [replace(sample, points=shaken(sample.points)) for sample in samples(ARMS, YAWS)]
+    evidence = [replace(sample, points=shaken(sample.points)) for sample in samples(arms, yaws)]
     after = fit_body_shape(evidence, settings, lambda sets: [shaken(hull) for hull in outlines_at(sets)]).model
     assert (after.arm_extensions, after.wrist_yaws) == (before.arm_extensions, before.wrist_yaws)
     for row, same in zip(after.shapes, before.shapes, strict=True):

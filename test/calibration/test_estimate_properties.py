@@ -8,7 +8,17 @@ from dataclasses import replace
 import edited_clouds as returns
 import numpy as np
 import pytest
-from alignment_scenes import FOUR_SIGMA, FRAMES, REAL, RealScene, SimulatedScene, align, drawn_scene, further_long
+from alignment_scenes import (
+    FEW_RAYS,
+    FOUR_SIGMA,
+    FRAMES,
+    REAL,
+    RealScene,
+    SimulatedScene,
+    align,
+    drawn_scene,
+    further_long,
+)
 from comparing import chi_square
 
 import stretch_sim_cal as cal
@@ -180,7 +190,7 @@ def test_the_covariance_includes_ranges_that_wander_within_a_scan(scenes):
     """By 1 mm, as the ranges of a VLP-32C do, in one scan of each lidar."""
     found = []
     for seed in range(1, 1 + scenes):
-        scene = SimulatedScene("furnished_room", seed)
+        scene = SimulatedScene("furnished_room", seed, FEW_RAYS)
         sensor = replace(scene.simulator.sensor, range_wander=0.001)
         scene.simulator._lidars = {side: Lidar(sensor, side, seed) for side in SIDES}
         one = align([scene.frame(0)], scene.initial, scene.settings)

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from alignment_scenes import FEW_RAYS
 from comparing import right_to_left
 from sensor import station
 
@@ -80,6 +81,6 @@ def test_a_recording_that_is_given_twice_is_no_further_one(identified):
 
 
 def test_a_robot_that_moved_is_refused():
-    simulator = EmbeddedSimulator(SimulationSetup("furnished_room", SENSOR, 1))
+    simulator = EmbeddedSimulator(SimulationSetup("furnished_room", FEW_RAYS, 1))
     with pytest.raises(Refused, match="the robot moved"):
         identify([standing(simulator, frames=10, moved=0.02)], right_to_left(simulator, nominal=True))

@@ -64,7 +64,7 @@ def robot():
     return MountedRobot(parse_urdf(EmbeddedSimulator(SETUP).nominal_description))
 
 
-def recorded(robot, setup=SETUP, lift_offset=0.0, frames=3, poses=TWO, lift_scale=1.0, play=0.0):
+def recorded(robot, setup=SETUP, lift_offset=0.0, frames=1, poses=TWO, lift_scale=1.0, play=0.0):
     """Return the simulator after a sweep, and its samples; the lift is `lift_offset` higher than it says and moves
     `lift_scale` times as far, and in every pose all joints are off by `play` (m, rad) or minus that."""
     random = np.random.default_rng(5)
@@ -84,7 +84,7 @@ def recorded(robot, setup=SETUP, lift_offset=0.0, frames=3, poses=TWO, lift_scal
 
 @pytest.fixture(scope="module")
 def sweep(robot):
-    return recorded(robot)
+    return recorded(robot, frames=3)
 
 
 @pytest.fixture(scope="module")
@@ -139,7 +139,7 @@ def test_a_third_lidar_that_sees_nothing_of_the_robot_is_where_the_others_and_th
 
 
 def test_a_lift_zero_that_is_off_is_estimated_if_asked_for(robot):
-    simulator, samples = recorded(robot, lift_offset=0.004)
+    simulator, samples = recorded(robot, lift_offset=0.004, frames=3)
     found = mounts_of(robot, samples, with_joint_offsets=True)
     lift = next(offset for offset in found.joint_offsets if offset.joint == "lift_joint")
     assert lift.value == pytest.approx(0.004, abs=1.5e-3) and lift.separable
@@ -156,8 +156,9 @@ BOX = PayloadBox("base_link", (0.16, 0.20, 0.12), (0.0, 0.05, 0.28))
 @pytest.mark.parametrize(
     "robot_errors, named, bound",
     [
-        ({"lift_scale": 1.006}, ("joint_scale_off", "lift_joint moves"), (3e-3,)),
-        pytest.param({"play": 0.005, "poses": FOUR}, None, (1.5e-3,), marks=pytest.mark.long),
+        pytest.param({"lift_scale": 1.006, "frames": 3}, ("joint_scale_off", "lift_joint moves"), (3e-3,),
+                     marks=pytest.mark.long),
+        pytest.param({"play": 0.005, "frames": 3, "poses": FOUR}, None, (1.5e-3,), marks=pytest.mark.long),
         ({"setup": dataclasses.replace(SETUP, joint_errors={"arm_l0_joint": TURNED_ARM}), "frames": 5,
           "poses": POSES}, ("link_misplaced", "arm_l0_link"), (1.5e-3, 0.15)),
         ({"setup": dataclasses.replace(SETUP, payload=(BOX,))}, ("payload", "base_link"), (3e-3,)),
@@ -204,7 +205,7 @@ def test_a_sheet_on_the_base_is_refused_as_what_contradicts_the_rest(robot):
 
 
 def test_joint_states_of_another_pose_are_refused(robot):
-    _, samples = recorded(robot, frames=1, poses=FOUR)
+    _, samples = recorded(robot, poses=FOUR)
     late = [dataclasses.replace(one, clouds=after.clouds) for one, after in zip(samples, samples[1:], strict=False)]
     found = mounts_of(robot, late)
     assert found.refusals[0].code == "robot_elsewhere"

@@ -46,7 +46,10 @@ def refusals(scene, clouds):
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        ({"left": TURNED}, "the left lidar's clouds fit the description once they are turned by -90 deg about z"),
+        pytest.param(
+            {"left": TURNED}, "the left lidar's clouds fit the description once they are turned by -90 deg about z",
+            marks=pytest.mark.long,
+        ),
         pytest.param(
             {"right": TURNED}, "the right lidar's clouds fit the description once they are turned by -90 deg about z",
             marks=pytest.mark.long,
