@@ -81,7 +81,7 @@ def moved(side, matches, change):
     return np.array(found) + nearer
 
 
-@pytest.mark.parametrize("side", ["left", "right"])
+@pytest.mark.parametrize("side", ["left", pytest.param("right", marks=pytest.mark.long)])
 def test_distances_change_with_every_unknown_as_in_the_jacobian(side):
     matches = seen()
     assert (ROBOT.first_link, ROBOT.size) == (12, 12 + 2 * 12 + 2 * (2 + len(NEAR_RANGES) + 2))
