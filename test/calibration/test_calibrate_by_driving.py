@@ -161,8 +161,12 @@ def test_a_robot_that_only_drove_straight_knows_no_lever(driven):
         found.save("never.yaml")
 
 
-def test_a_floor_that_the_drive_leaves_unsure_is_refused(driven, result):
-    array = DrivenArray({"left": cal.api.DescribedLidar(driven.rig.base_from_left)}, driven.rig.footprint_from_base)
+@pytest.fixture
+def array(driven):
+    return DrivenArray({"left": cal.api.DescribedLidar(driven.rig.base_from_left)}, driven.rig.footprint_from_base)
+
+
+def test_a_floor_that_the_drive_leaves_unsure_is_refused(array, result):
     for deviation, codes in ((0.004, []), (0.006, ["uncertain_floor"])):
         floor = array._floor_of(
             result.floor, np.eye(4), np.diag([0.0, 0.0, deviation, 0.0, 0.0, 0.0]) ** 2, [np.eye(4)]
@@ -181,8 +185,7 @@ def test_a_floor_that_the_drive_leaves_unsure_is_refused(driven, result):
         ([(20.0 * number, 0.0, 0.0) for number in range(16)], 0.05),
     ],
 )
-def test_an_uneven_floor_tilts_a_robot_that_turns_to_all_sides(way, tilt, driven, result):
-    array = DrivenArray({"left": cal.api.DescribedLidar(driven.rig.base_from_left)}, driven.rig.footprint_from_base)
+def test_an_uneven_floor_tilts_a_robot_that_turns_to_all_sides(way, tilt, array, result):
     uneven = dataclasses.replace(result.floor, systematic=np.diag([1e-3, *np.radians([0.2, 0.2])]) ** 2)
     stations = [from_xyz_rpy((x, y, 0.0), (0.0, 0.0, yaw)) for x, y, yaw in way]
     floor = array._floor_of(uneven, np.eye(4), np.zeros((6, 6)), stations)
@@ -192,8 +195,9 @@ def test_an_uneven_floor_tilts_a_robot_that_turns_to_all_sides(way, tilt, driven
 
 
 @pytest.mark.parametrize(("turns", "codes"), [((0, 0, 0, 0), ["floor_near_robot"]), ((0, 1, 2, 3), [])])
-def test_a_floor_that_slopes_at_the_first_station_refuses_only_a_drive_without_turns(turns, codes, driven, result):
-    array = DrivenArray({"left": cal.api.DescribedLidar(driven.rig.base_from_left)}, driven.rig.footprint_from_base)
+def test_a_floor_that_slopes_at_the_first_station_refuses_only_a_drive_without_turns(
+    turns, codes, array, driven, result
+):
     sloping = dataclasses.replace(result.floor, refusals=[Finding("floor_near_robot", "it is off the plane")])
     stations = [from_xyz_rpy((0.0, 0.0, 0.0), (0.0, 0.0, turn * np.pi / 2)) for turn in turns]
     drive = Drive(State((driven.rig.base_from_left,), (np.zeros(0),)), stations, np.zeros(3), STANCE)
