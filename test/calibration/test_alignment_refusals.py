@@ -30,16 +30,16 @@ from stretch_sim_cal.simulation.optics import Hits, Scene
 
 
 @pytest.mark.parametrize(
-    ("world", "unobserved"),
+    ("world", "sensor", "unobserved"),
     [
-        ("long_corridor", ["sliding along base x"]),
-        pytest.param("single_wall", ["sliding along base y"], marks=pytest.mark.long),
-        ("open_field", ["sliding along base x", "sliding along base y", "turning about base z"]),
-        pytest.param("round_room", ["turning about base z"], marks=pytest.mark.long),
+        ("long_corridor", FEW_RAYS, ["sliding along base x"]),
+        pytest.param("single_wall", "jt128_sparse", ["sliding along base y"], marks=pytest.mark.long),
+        ("open_field", FEW_RAYS, ["sliding along base x", "sliding along base y", "turning about base z"]),
+        pytest.param("round_room", "jt128_sparse", ["turning about base z"], marks=pytest.mark.long),
     ],
 )
-def test_what_a_world_does_not_show_is_named_and_left_at_the_guess(world, unobserved):
-    scene = SimulatedScene(world, sensor=FEW_RAYS)
+def test_what_a_world_does_not_show_is_named_and_left_at_the_guess(world, sensor, unobserved):
+    scene = SimulatedScene(world, sensor=sensor)
     result = align([scene.frame(tick) for tick in range(3)], scene.initial, scene.settings)
     assert sorted(direction.name for direction in result.directions if not direction.observed) == unobserved
     assert not any("moved" in refusal for refusal in result.refusals)

@@ -68,10 +68,11 @@ def test_a_lidar_that_moves_against_the_other_is_refused(scene, side, jumps, deg
 
 
 @pytest.mark.parametrize(
-    ("sides", "mirror"), [(("right",), "x and y"), pytest.param(SIDES, "y", marks=pytest.mark.long)]
+    ("sides", "mirror", "sensor"),
+    [(("right",), "x and y", FEW_RAYS), pytest.param(SIDES, "y", "jt128_sparse", marks=pytest.mark.long)],
 )
-def test_mirrored_clouds_are_refused_and_named(sides, mirror):
-    room, frames = room_of(FEW_RAYS)
+def test_mirrored_clouds_are_refused_and_named(sides, mirror, sensor):
+    room, frames = room_of(sensor)
     frames = [
         [cloud @ MIRRORS[mirror] if side in sides else cloud for side, cloud in zip(SIDES, pair, strict=True)]
         for pair in frames[:4]
