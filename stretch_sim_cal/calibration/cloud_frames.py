@@ -43,15 +43,16 @@ OF_SECTOR = np.hypot(SCAN_MOTION_DEVIATIONS / np.sqrt(12.0), [0.0, 0.0, 0.0, *[W
 OF_SECTOR[5] = np.hypot(OF_SECTOR[5], WRONG_ROTOR / 3.0)
 
 
-def beside_axis(numbers: Mapping[str, float], name: str) -> tuple[float, float] | None:
-    """Return the distance (m) of the origin of a lidar's rays from its spin axis, with standard deviation; None if it
-    is not significant."""
-    names = [f"optical_centre_{axis}_{name}" for axis in "xy"]
-    if any(each not in numbers for each in names):
-        return None
-    distance = float(np.hypot(*(numbers[each] for each in names)))
-    deviation = max(numbers[f"{each}_std"] for each in names)
-    return None if distance - 3.0 * deviation < BESIDE_AXIS else (distance, deviation)
+def beside_axis(numbers: Mapping[str, float], names: Sequence[str]) -> dict[str, tuple[float, float]]:
+    """Return by lidar the distance (m) of the origin of its rays from its spin axis, with standard deviation, where
+    that is significant, or nearer to another lidar's significant one than to none."""
+    found = {}
+    for name in names:
+        keys = [f"optical_centre_{axis}_{name}" for axis in "xy"]
+        if all(key in numbers for key in keys):
+            found[name] = float(np.hypot(*map(numbers.get, keys))), max(numbers[f"{key}_std"] for key in keys)
+    sure = [distance for distance, deviation in found.values() if distance - 3.0 * deviation >= BESIDE_AXIS]
+    return {name: own for name, own in found.items() if any(abs(own[0] - other) < own[0] for other in sure)}
 
 
 def covariance_of_frames(
@@ -61,10 +62,11 @@ def covariance_of_frames(
     an unknown shift and turn of unknown lidars whose optical centre is not corrected, an unknown turn of lidars whose
     channels differ by more than is expected, and what rounding hides. Lidars with the same kind and size of error share
     one, but for rounding."""
+    beside = beside_axis(numbers, [name for name, sensor in zip(names, sensors, strict=True) if sensor is None])
     errors = [
         (lidar, error)
         for lidar, (sensor, name) in enumerate(zip(sensors, names, strict=True))
-        for error in _errors_of_frame(numbers, sensor, name)
+        for error in _errors_of_frame(numbers, sensor, name, beside.get(name))
     ]
     by_lidar = np.zeros((6 * len(poses), 2 * len(errors)))
     for lidar, error in errors:
@@ -108,8 +110,9 @@ class _ErrorOfFrame(NamedTuple):
         return self.what == other.what and apart <= 3.0 * deviation
 
 
-def _errors_of_frame(numbers: Mapping[str, float], sensor: Sensor | None, name: str) -> Iterator[_ErrorOfFrame]:
-    beside = None if sensor is not None else beside_axis(numbers, name)
+def _errors_of_frame(
+    numbers: Mapping[str, float], sensor: Sensor | None, name: str, beside: tuple[float, float] | None
+) -> Iterator[_ErrorOfFrame]:
     if beside is not None:
         yield _ErrorOfFrame("optical centre", (ALONG, FIRING), beside)
     differing = numbers.get(f"channel_azimuth_spread_{name}", 0.0)

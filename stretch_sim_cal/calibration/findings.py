@@ -110,15 +110,18 @@ def unit_warnings(numbers: Mapping[str, float], sensors: Sensors, names: Sequenc
             "allows for both", "have its driver publish them as they are measured",
         ) for name in names if (step := numbers.get(f"coordinate_step_{name}"))
     ]  # fmt: skip
-    for name, sensor in zip(names, for_each(sensors, len(names)), strict=True):
+    of_each = for_each(sensors, len(names))
+    unknown = [name for name, sensor in zip(names, of_each, strict=True) if sensor is None]
+    findings += [
+        Finding(
+            "driver_uncorrected",
+            f"the {name} lidar's rays begin {1e3 * distance:.1f} +- {1e3 * deviation:.1f} mm beside its spin axis: its "
+            "driver does not correct the optical centre",
+            "give the sensor (its table also has the offset along the axis), or enable the correction",
+        ) for name, (distance, deviation) in beside_axis(numbers, unknown).items()
+    ]  # fmt: skip
+    for name, sensor in zip(names, of_each, strict=True):
         if sensor is None:
-            if (beside := beside_axis(numbers, name)) is not None:
-                findings.append(Finding(
-                    "driver_uncorrected",
-                    f"the {name} lidar's rays begin {1e3 * beside[0]:.1f} +- {1e3 * beside[1]:.1f} mm beside its spin "
-                    "axis: its driver does not correct the optical centre",
-                    "give the sensor (its table also has the offset along the axis), or enable the correction",
-                ))  # fmt: skip
             continue
         beyond = [
             f"{scalar} of {error_in_units(scalar, value, deviation)} is {abs(value) / known:.1f}"
