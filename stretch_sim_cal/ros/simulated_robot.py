@@ -161,7 +161,7 @@ class DriverState:
         """Return why the arm, or what moves in other `modes` and, unless `homed`, without homing, may not move; None if
         it may."""
         if self.runstopped:
-            return "the runstop is on; release it with /runstop"
+            return "the runstop is on; release it with /runstop_the_robot"
         if homed and not self.homed:
             return "the robot has not been homed; call /home_the_robot"
         if modes and self.mode not in modes:
@@ -170,7 +170,7 @@ class DriverState:
 
 
 class DriverServices:
-    """Offers /stow_the_robot, /home_the_robot, /stop_the_robot, /runstop, and publishes /mode, /is_homed and
+    """Offers /stow_the_robot, /home_the_robot, /stop_the_robot, /runstop_the_robot, and publishes /mode, /is_homed and
     /is_runstopped, as the robot's driver does, latched and when they change. `poses` (values by commanded joint, one
     after another) are those to which the services "stow" and "home" move."""
 
@@ -187,7 +187,8 @@ class DriverServices:
         for name in poses:
             node.create_service(Trigger, f"/{name}_the_robot", functools.partial(self._go_to, name))
         node.create_service(Trigger, "/stop_the_robot", self._stop)
-        node.create_service(SetBool, "/runstop", self._runstop)
+        for name in ("/runstop_the_robot", "/runstop"):  # of the Stretch 4's driver, and of older ones
+            node.create_service(SetBool, name, self._runstop)
         follow_changes(node, [SIMULATOR.option("mode")], state, self._mode_changed)
 
     def publish(self, stamp: int) -> None:

@@ -201,7 +201,7 @@ def test_a_new_goal_takes_the_place_of_a_running_one(client):
 def test_the_runstop_stops_and_keeps_stopped(client):
     with slowly():
         handle = begun(client)
-        assert client.call(SetBool, "/runstop", data=True).success
+        assert client.call(SetBool, "/runstop_the_robot", data=True).success
     assert_aborted(client, handle, -4, "runstop")
     assert not client.send(["lift_joint"], [0.5]).accepted
     assert not client.call(Trigger, "/home_the_robot").success
