@@ -134,6 +134,12 @@ def unit_warnings(numbers: Mapping[str, float], sensors: Sensors, names: Sequenc
         sentence = f"standard deviations of sensor file {sensor.name}; it was estimated without that limit"
         remedy = "give a unit file of this lidar, or the sensor file of its kind"
         findings += [Finding("beyond_sensor_file", f"the {name} lidar's {each} {sentence}", remedy) for each in beyond]
+        if numbers.get(f"optical_centre_z_{name}_std", 0.0) > BEYOND_PRIOR * sensor.expected.optical_centre[2]:
+            sentence = (
+                f"the {name} lidar's optical centre is neither that of sensor file {sensor.name} nor that of a driver "
+                "that does not correct it: along the spin axis it is unknown"
+            )
+            findings.append(Finding("beyond_sensor_file", sentence, remedy))
     return findings
 
 

@@ -66,13 +66,13 @@ class SurfaceErrors:
 @dataclass(frozen=True)
 class NoisyPoses:
     """The `columns` (p,) of poses of whose information (k, k) `noise` (p, p) is by noise alone, all but what comes from
-    `elsewhere` (k, k) and the priors; `turns` (t,) are columns of errors whose derivatives are nearly those of turns,
-    and as noisy."""
+    `elsewhere` (k, k) and the priors; `like_poses` (t,) are columns of errors whose derivatives are nearly those of
+    poses, and as noisy: waves of directions, and shifts of optical centres."""
 
     columns: np.ndarray
     noise: np.ndarray
     elsewhere: np.ndarray
-    turns: np.ndarray
+    like_poses: np.ndarray
 
     def held(self, information: np.ndarray, root: np.ndarray, axes: np.ndarray, shares: np.ndarray) -> np.ndarray:
         """Return the Cholesky factor (k, k) of an information, which is overwritten, with its `root`, with what holds
@@ -91,11 +91,11 @@ class NoisyPoses:
 
     def shares(self, root: np.ndarray, prior: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the directions A (p, p) and the shares (p,) of noise, as of `noise_shares`, by the Cholesky factor of
-        an information (k, k) and its `prior` (k, k). To eliminate the errors that are like turns takes away noise and
+        an information (k, k) and its `prior` (k, k). To eliminate the errors that are like poses takes away noise and
         information alike."""
         elsewhere = self.elsewhere + prior
         of_poses = slice(len(self.columns))
-        columns = np.concatenate([self.columns, self.turns])
+        columns = np.concatenate([self.columns, self.like_poses])
         fixed = _remaining(root, columns)[of_poses, of_poses] - _alone(elsewhere, columns)[of_poses, of_poses]
         eliminated = _remaining(root, self.columns) - _alone(elsewhere, self.columns)
         whole = square_root(fixed)

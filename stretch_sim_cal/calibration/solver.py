@@ -232,9 +232,10 @@ class Solver:
         if noise_information is not None:
             elsewhere, _, _ = self._with_pose_priors(np.zeros((size, size)) + beside, gradient[:size], state)
             columns = rows[self.unknowns.free_poses].indices
-            turns = _scalars(kinds, LIKE_TURNS)
+            centres = [self._centre(lidar, kinds) for lidar in range(len(self.unknowns.models))]
+            like_poses = np.concatenate([_scalars(kinds, LIKE_TURNS), *centres])
             elsewhere = (rows.T @ sparse.csr_array(elsewhere) @ rows).toarray()
-            noisy = NoisyPoses(columns, noise_information, elsewhere, turns)
+            noisy = NoisyPoses(columns, noise_information, elsewhere, like_poses)
         current = self._coordinates(basis, kinds, state)
         half, own, about_own = rows.T @ information[:size], information[size:, size:], gradient[size:]
         information, gradient = half[:, :size] @ rows, basis.T @ gradient[:size]
@@ -266,7 +267,7 @@ class Solver:
                 root = noisy.held(information + prior, root, *by_noise)
             solution = cho_solve((root, True), gradient - prior @ current)
             # A prior that the data exceeds by far must neither bias the estimate nor reduce its covariance.
-            times = self._exceeding(kinds, np.abs(solution + current) / wide)[scalars]
+            times = self._exceeding(kinds, solution + current, wide, root)[scalars]
             exceeded = times > BEYOND_PRIOR
             widths[scalars[exceeded]] = (wide[scalars] * times)[exceeded]
             again = exceeded.any()
@@ -406,20 +407,34 @@ class Solver:
             prior[columns[:, None], columns] = precisions[:, :, None] / (times * times[:, None])
         return prior
 
-    def _exceeding(self, kinds: dict, times: np.ndarray) -> np.ndarray:
-        """Return the errors of lidars in standard deviations of their priors, `times` (k,), but the largest one for all
-        axes of an optical centre: one that is wrong in the sensor file is wrong as a whole. If it is not known whether
-        the driver corrects it, it may be wrong by all of it."""
-        exceeding = times.copy()
-        for (lidar, kind), columns in kinds.items():
-            if kind == "scalars":
-                root, model = self._roots[lidar][kind][CENTRE], self.unknowns.models[lidar]
-                centre = columns.start + np.flatnonzero(root.any(axis=0))
-                exceeding[centre] = times[centre].max(initial=0.0)
-                if model.spread.driver_uncertain and np.any(exceeding[centre] > BEYOND_PRIOR):
-                    whole = np.abs(model.optical_centre).max() / root.max()
-                    exceeding[centre] = np.maximum(exceeding[centre], whole)
+    def _exceeding(self, kinds: dict, values: np.ndarray, widths: np.ndarray, root: np.ndarray) -> np.ndarray:
+        """Return the errors of lidars, `values` (k,) with the factor `root` of their information (k, k), in standard
+        deviations of their priors, `widths` (k,), but the largest one for all axes of an optical centre: one that is
+        wrong in the sensor file is wrong as a whole. If it is not known whether the driver corrects it, it may be wrong
+        by all of it, also if neither all of it is corrected nor nothing."""
+        exceeding = np.abs(values) / widths
+        for lidar, model in enumerate(self.unknowns.models):
+            if len(centre := self._centre(lidar, kinds)):
+                exceeding[centre] = exceeding[centre].max()
+                other = exceeding[centre[0]] > BEYOND_PRIOR or self._in_part(lidar, kinds, values, root)
+                if model.spread.driver_uncertain and other:
+                    whole = np.abs(model.optical_centre).max() / self._roots[lidar]["scalars"][CENTRE].max()
+                    exceeding[centre] = np.maximum(exceeding[centre], whole / widths[centre])
         return exceeding
+
+    def _centre(self, lidar: int, kinds: dict) -> np.ndarray:
+        """Return the columns (c,) of the basis that are of a lidar's optical centre."""
+        if (lidar, "scalars") not in kinds:
+            return np.zeros(0, int)
+        return kinds[lidar, "scalars"].start + np.flatnonzero(self._roots[lidar]["scalars"][CENTRE].any(axis=0))
+
+    def _in_part(self, lidar: int, kinds: dict, values: np.ndarray, root: np.ndarray) -> bool:
+        """Return whether a lidar's optical centre would be corrected in part, beyond chance."""
+        if (lidar, "shares") not in kinds or self.unknowns.units[lidar].start + CENTRE_SHARE in self._fixed_shares:
+            return False
+        column = kinds[lidar, "shares"].start
+        deviation = np.linalg.norm(solve_triangular(root, np.eye(len(root))[column], lower=True, check_finite=False))
+        return min(abs(values[column]), abs(1.0 - values[column])) > BEYOND_PRIOR * deviation
 
     def _coordinates(self, basis: np.ndarray, kinds: dict, state: State) -> np.ndarray:
         """Return the most likely coordinates (k,) in the basis that give the units' parameters of a state."""

@@ -446,6 +446,20 @@ def test_an_optical_centre_that_is_elsewhere_is_not_known_along_the_axis_either(
         assert 0.5 * deviation < along < 3.0 * deviation
 
 
+@pytest.mark.parametrize("corrected, deviation", [(0.0, 0.0006), (0.6, 0.01), (1.0, 0.0006)])
+def test_an_optical_centre_that_a_driver_seems_to_correct_in_part_is_unknown_along_the_axis(corrected, deviation):
+    """Drivers correct all of it or nothing: 10 mm ahead and 8 mm up, of which 10 mm or nothing is seen, or 6 mm."""
+    spread, centre = UnitSpread(optical_centre=(5e-4,) * 3, driver_uncertain=True), np.array([0.01, 0.0, 0.008])
+    _, unknowns, nothing, seen = lidars_with(spread, optical_centre=centre)
+    row, up = np.zeros((2, unknowns.size))
+    for index, ahead, along in ((CENTRE_SHARE, *centre[[0, 2]]), (CENTRE.start, 1.0, 0.0), (CENTRE.stop - 1, 0.0, 1.0)):
+        row[unknowns.units[0].start + index], up[unknowns.units[0].start + index] = ahead, along
+    seen.information += 1e7 * np.outer(row, row)
+    seen.gradient += 1e7 * row * corrected * centre[0]
+    covariance = Solver(unknowns, Priors(nothing)).solve(seen, nothing).covariance
+    assert 0.5 * deviation < np.sqrt(up @ covariance @ up) < 2.0 * deviation
+
+
 @pytest.mark.parametrize(
     "share, deviation, fixed",
     [(0.98, 0.03, 1.0), (0.02, 0.03, 0.0), (0.9, 0.03, 1.0), (0.87, 0.03, 0.87), (0.5, 0.09, 0.5), (0.98, 0.11, 0.98)],
