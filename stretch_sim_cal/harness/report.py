@@ -43,6 +43,7 @@ SLICES = (0.05, 0.15, 0.3)  # half thicknesses of the slices that are drawn, m: 
 ZOOM = 0.5  # width of the enlarged windows, m
 SLICE_HEIGHTS = (0.5, 0.8, 1.1, 1.4, 1.8)
 ENOUGH_TO_DRAW = 60  # points of each lidar in a window
+TURNS = 10  # in which clouds are drawn
 WRAPPED = 46  # characters of a panel's title
 NOT_THE_ROBOT = 1.0  # m from base_link
 AGREE_WITHIN = 0.05  # m
@@ -156,11 +157,11 @@ def clouds_before_and_after(
     for column, (clouds, title) in enumerate(zip((before, after), titles, strict=True)):
         colours = dict(zip(clouds, itertools.cycle(to_rgba_array(COLOURS))))
         drawn = {name: thinned(points) for name, points in clouds.items()}
-        points = np.concatenate(list(drawn.values()))
-        colour = np.repeat([colours[name] for name in drawn], [len(own) for own in drawn.values()], axis=0)
-        mixed = np.random.default_rng(0).permutation(len(points))  # so that no lidar covers another
-        for row, upwards in ((0, 1), (1, 2)):
-            axes[row, column].scatter(*points[mixed][:, [0, upwards]].T, s=0.15, c=colour[mixed], linewidths=0)
+        # In turns, so that no lidar covers another; scatter, with a colour of each point, takes four times as long.
+        for part, (name, own) in itertools.product(range(TURNS), drawn.items()):
+            for row, upwards in ((0, 1), (1, 2)):
+                shown = own[part::TURNS, [0, upwards]]
+                axes[row, column].plot(*shown.T, "o", markersize=0.4, markeredgewidth=0, color=colours[name])
         for name, own in clouds.items():
             axes[0, column].scatter([], [], color=colours[name], linewidths=0, label=f"{name} lidar")
             if window is not None:
