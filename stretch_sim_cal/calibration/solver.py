@@ -47,6 +47,7 @@ from stretch_sim_cal.sensor.unit import (
     RANGE_SCALE,
     SCALARS,
     SCAN_MOTION,
+    UNKNOWN_SENSOR,
 )
 
 # The variances of the channels' errors are estimated in at most so many steps of expectation maximisation, until their
@@ -56,6 +57,8 @@ VARIANCE_STEPS, CONVERGED = 4, 0.02
 LEAST_DEVIATION = 0.02
 # The sensor file's variance, or a smaller one that was found before, counts as much as so many channels.
 PRIOR_CHANNELS = 4.0
+# Real lidars' channels differ by up to so many times what is assumed of unknown ones.
+OF_UNKNOWN = 3.0
 # A share with a smaller standard deviation is fixed: 0 and 1 are more than ten of them apart.
 FIXED_BELOW = 0.1
 # Lidars of one kind differ from each other, in their scalars and in each kind of channels' errors, by one of these
@@ -476,7 +479,8 @@ class Solver:
             squares = np.einsum("lm,km->lk", z[columns], z[columns]) + np.einsum("nlm,nkm->lk", roots, roots)
             before, count = self._covariances[key], columns.shape[1]
             # Larger ones are drawn back to the sensor file, or what the data hardly determines would go on to grow.
-            larger = np.sqrt(np.maximum(np.diag(before), 1.0))
+            most = OF_UNKNOWN if self.unknowns.models[key[0][0]].spread == UNKNOWN_SENSOR else 1.0
+            larger = np.maximum(np.sqrt(np.diag(before)) / most, 1.0)
             known = before / np.outer(larger, larger)
             # A variance above that of the sensor file is not limited, unless the lidars are still apart: what fits then
             # by wrong channels would go on to fit.

@@ -31,6 +31,7 @@ from stretch_sim_cal.sensor.unit import (
     OFFSET,
     RANGE_SCALE,
     SCALARS,
+    UNKNOWN_SENSOR,
     ErrorModel,
     UnitSpread,
 )
@@ -331,16 +332,19 @@ def test_channels_beyond_the_sensor_file_are_learnt_once_the_lidars_are_aligned(
     assert deviations["channel_elevation"] > 5.0 if far else deviations["channel_elevation"] <= 2.0
 
 
-def test_few_channels_beyond_the_sensor_file_are_drawn_back_to_it(random):
-    """Three channels three times as wrong as expected, against four that are as expected, however often it is solved.
-    Smooth errors of elevations grew from solution to solution, to eleven times those of the file, in place of waves of
-    directions that there were: 4 mm and 0.16 deg, accepted."""
-    model, unknowns, nothing, seen = lidars_with(UnitSpread(channel_range=0.001), 0.4, 3, lidars=1)
+@pytest.mark.parametrize(
+    "spread, times, file", [(UnitSpread(channel_range=0.002), 3.0, 1.0), (UNKNOWN_SENSOR, 6.0, 3.0)]
+)
+def test_few_channels_beyond_the_sensor_file_are_drawn_back_to_it(spread, times, file):
+    """Three channels several times as wrong as expected, against four that are as expected, or three times as far off
+    of an unknown lidar, however often it is solved. Smooth errors of elevations grew from solution to solution, to
+    eleven times those of the file, in place of waves of directions that there were: 4 mm and 0.16 deg, accepted."""
+    model, unknowns, nothing, seen = lidars_with(spread, 0.4, 3, lidars=1)
     solver = Solver(unknowns, Priors(nothing, []))
-    see(seen, columns_of(unknowns.units[0], model, "channel_range"), np.array([0.003, -0.003, 0.003]), 1e-5)
+    see(seen, columns_of(unknowns.units[0], model, "channel_range"), 0.002 * times * np.array([1.0, -1.0, 1.0]), 1e-5)
     for _ in range(20):
         (deviations,) = solver.solve(seen, nothing).relative_deviations
-    assert deviations["channel_range"] == pytest.approx(np.sqrt((3 * 9.0 + 4 * 1.0) / 7), rel=0.01)
+    assert deviations["channel_range"] == pytest.approx(np.sqrt((3 * times**2 + 4 * file**2) / 7), rel=0.01)
 
 
 def test_channels_spread_is_learnt_from_how_far_they_differ(random):
