@@ -147,7 +147,7 @@ def test_an_error_of_the_units_comes_out_or_is_covered_by_the_covariance_or_refu
             assert abs(off) < 4.0 * found.diagnostics[f"{scalar}_{side}_std"]
     if shown:
         estimated, true = np.concatenate(found.observations.units), np.concatenate(units)
-        kinds = np.tile(np.minimum(np.arange(MODEL.size), len(SCALARS)), 2)  # each scalar, and what is of channels
+        kinds = np.tile(np.minimum(np.arange(MODEL.size), 2), 2)  # range offset, range scale, and all others
         for kind in set(kinds[true != 0]):
             put_in = (true != 0) & (kinds == kind)
             assert np.linalg.norm((estimated - true)[put_in]) < 0.8 * np.linalg.norm(true[put_in])
