@@ -96,8 +96,8 @@ class NoisyPoses:
         elsewhere = self.elsewhere + prior
         of_poses = slice(len(self.columns))
         columns = np.concatenate([self.columns, self.like_poses])
-        fixed = _remaining(root, columns)[of_poses, of_poses] - _alone(elsewhere, columns)[of_poses, of_poses]
-        eliminated = _remaining(root, self.columns) - _alone(elsewhere, self.columns)
+        fixed = information_about(root, columns)[of_poses, of_poses] - _alone(elsewhere, columns)[of_poses, of_poses]
+        eliminated = information_about(root, self.columns) - _alone(elsewhere, self.columns)
         whole = square_root(fixed)
         left, axes = np.linalg.eigh(np.linalg.solve(whole, np.linalg.solve(whole, eliminated).T))
         remaining = whole @ (axes * np.sqrt(np.clip(left, 0.0, 1.0))) @ axes.T @ np.linalg.inv(whole)
@@ -130,7 +130,7 @@ class Marginalised:
         return self._basis[rows] @ by_units + by_others.T @ covariance @ by_others
 
 
-def _remaining(root: np.ndarray, columns: np.ndarray) -> np.ndarray:
+def information_about(root: np.ndarray, columns: np.ndarray) -> np.ndarray:
     """Return the information (c, c) about the unknowns in `columns` (c,) with the others eliminated, by the Cholesky
     factor (k, k) of that about all."""
     chosen = np.zeros((len(root), len(columns)))
@@ -145,7 +145,7 @@ def _alone(information: np.ndarray, columns: np.ndarray) -> np.ndarray:
     chosen = information[np.ix_(columns, columns)]
     if np.count_nonzero(information[columns]) == np.count_nonzero(chosen):
         return chosen
-    return _remaining(cholesky_root(information.copy()), columns)
+    return information_about(cholesky_root(information.copy()), columns)
 
 
 def square_root(information: np.ndarray) -> np.ndarray:

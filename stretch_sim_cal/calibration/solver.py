@@ -33,6 +33,7 @@ from stretch_sim_cal.calibration.reduction import (
     NoisyPoses,
     SurfaceErrors,
     cholesky_root,
+    information_about,
     inverse_of_root,
 )
 from stretch_sim_cal.errors import InputError
@@ -436,7 +437,7 @@ class Solver:
         if (lidar, "shares") not in kinds or self.unknowns.units[lidar].start + CENTRE_SHARE in self._fixed_shares:
             return False
         column = kinds[lidar, "shares"].start
-        deviation = np.linalg.norm(solve_triangular(root, np.eye(len(root))[column], lower=True, check_finite=False))
+        deviation = information_about(root, np.array([column]))[0, 0] ** -0.5
         return min(abs(values[column]), abs(1.0 - values[column])) > BEYOND_PRIOR * deviation
 
     def _coordinates(self, basis: np.ndarray, kinds: dict, state: State) -> np.ndarray:
