@@ -86,6 +86,14 @@ def named_in(source: str | Path, name: str | Path) -> str:
     return str(name)
 
 
+def version_of(path: Path) -> tuple[int, int, int] | None:
+    """Return what differs after every change or replacement of a file, None while there is none."""
+    with contextlib.suppress(OSError):
+        status = path.stat()
+        return status.st_mtime_ns, status.st_size, status.st_ino
+    return None
+
+
 def read_text(path: str | Path) -> str:
     """Return the text of a UTF-8 file. Raises `InputError` naming the file and the cause."""
     try:

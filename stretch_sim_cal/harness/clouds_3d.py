@@ -1,5 +1,4 @@
-"""A run in 3D: the clouds that it keeps for its pictures, as a part of a page that a user can turn, and its files in
-the view (`view.py`) as they are written."""
+"""A run in 3D: its clouds as a part of a page that a user can turn, and its files in the view as they are written."""
 
 import base64
 import itertools
@@ -19,12 +18,13 @@ from stretch_sim_cal.calibration.observations import Observations, load_beside
 from stretch_sim_cal.calibration.room import VERDICTS
 from stretch_sim_cal.calibration.zones import Zones
 from stretch_sim_cal.errors import InputError
+from stretch_sim_cal.files import version_of
 from stretch_sim_cal.geometry.points import rank_in_cell, voxel_keys
 from stretch_sim_cal.geometry.transforms import apply, inverse
 from stretch_sim_cal.harness.pages import rendered
 from stretch_sim_cal.harness.processes import Echo, RunFiles
 from stretch_sim_cal.harness.verdict import load_truth
-from stretch_sim_cal.recording.dataset import CLOUD_POSE, cloud_name, read_dataset
+from stretch_sim_cal.recording.dataset import CLOUD_POSE, METADATA, cloud_name, read_dataset
 from stretch_sim_cal.robot.description import load_model
 from stretch_sim_cal.robot.kinematics import link_transforms
 from stretch_sim_cal.robot.profile import profile_called
@@ -53,16 +53,13 @@ class CapturedClouds:
 
     @classmethod
     def load(cls, files: RunFiles) -> "CapturedClouds":
-        """Return the clouds of a run or a session; described poses that were not kept with them are the simulator's.
-        Raises `InputError` if there are none."""
+        """Return the clouds of a run or a session, without kept poses at the simulator's. Raises `InputError`."""
         if not files.clouds.is_file():
             raise InputError("no clouds were captured")
         with np.load(files.clouds, allow_pickle=False) as arrays:
             kept = dict(arrays)
-        poses = {key.removeprefix(CLOUD_POSE): kept.pop(key) for key in list(kept) if key.startswith(CLOUD_POSE)}
-        if not poses:
-            truth = load_truth(files.truth)
-            poses = {name: truth.nominal_base_from_lidar[name] for name in truth.names}
+        poses = {key.removeprefix(CLOUD_POSE): pose for key, pose in kept.items() if key.startswith(CLOUD_POSE)}
+        poses = poses or load_truth(files.truth).nominal_base_from_lidar
         return cls({name: kept[cloud_name(name)] for name in poses}, poses)
 
     def points(self, known: Observations | None = None) -> dict[str, np.ndarray]:
@@ -75,8 +72,7 @@ class CapturedClouds:
         return known if known is not None and known.by_ring and rings else None
 
     def poses(self, file: CalibrationFile) -> dict[str, np.ndarray]:
-        """Return base_link_from_lidar (4, 4) of the calibrated lidars. Raises `InputError` if, of several, only the
-        left one is."""
+        """Return base_link_from_lidar (4, 4) of the calibrated lidars. Raises `InputError` if one of several is."""
         first, *others = self.returns
         left = left_pose(file, self.described[first])
         poses = {first: left} | {name: left @ file.to_left[name] for name in others if name in file.to_left}
@@ -165,7 +161,7 @@ class RunView:
 
     def __init__(self, view: View, files: RunFiles, robot: str | None = None):
         self._view, self._files, self._robot = view, files, robot
-        self._shown: dict[str, tuple] = {}
+        self._shown: dict[Path, tuple] = {}
 
     def after(self, echo: Echo) -> Echo:
         """Return an echo of processes that looks at the files after every one of them."""
@@ -179,20 +175,16 @@ class RunView:
 
     def update(self) -> None:
         """Show new files; one that cannot be read gets a line in the log."""
-        for name, path, show in (
-            ("clouds", self._files.clouds, self._clouds),
-            ("calibration", self._files.calibration, self._calibration),
-            ("poses", self._files.mounts_dataset / "metadata.yaml", lambda: self._poses(self._files.mounts_dataset)),
-            ("body shape", self._files.body_shape_model, self._body_shape),
+        for path, show in (
+            (self._files.clouds, self._clouds),
+            (self._files.calibration, self._calibration),
+            (self._files.mounts_dataset / METADATA, lambda: self._poses(self._files.mounts_dataset)),
+            (self._files.body_shape_model, self._body_shape),
         ):
-            try:
-                status = path.stat()
-            except OSError:
+            version = version_of(path)
+            if version in (None, self._shown.get(path)):
                 continue
-            version = (status.st_mtime_ns, status.st_size)
-            if self._shown.get(name) == version:
-                continue
-            self._shown[name] = version
+            self._shown[path] = version
             try:
                 show()
             except InputError as error:

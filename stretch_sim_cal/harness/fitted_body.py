@@ -25,8 +25,8 @@ MOST_LEFT_OUTSIDE = 0.005  # m, between grid points; a model that leaves more is
 
 
 class RobotBody:
-    """A robot's surfaces and kinematics in base_footprint. Raises `InputError` for a description of another robot than
-    the `profile`'s, or without its meshes."""
+    """A robot's surfaces and kinematics in base_footprint. Raises `InputError` for another robot's description than the
+    `profile`'s, or missing meshes."""
 
     def __init__(self, model: RobotModel, footprint_from_base_link: np.ndarray, profile: RobotProfile):
         limits, frames = profile.commanded_limits(model), (profile.base_frame, profile.footprint_frame)
@@ -81,8 +81,7 @@ class RobotBody:
 
 @dataclass(frozen=True)
 class FittedBody:
-    """A body shape fitted to a dataset: the `evidence` that it encloses in each pose; `seen` is None with evidence
-    `model`."""
+    """A body shape fitted to a dataset, and the `evidence` it encloses in each pose; `seen` is None with `model`."""
 
     model: BodyShapeModel
     fit: BodyShapeFit
@@ -123,7 +122,7 @@ def fit_dataset(dataset: Dataset, body: RobotBody, settings: FitSettings) -> Fit
 
 def check_joints(dataset: Dataset, body: RobotBody) -> list[str]:
     """Return a warning for each sample whose joints did not arrive. Raises `InputError` for ones outside the limits."""
-    messages = []
+    warnings = []
     for sample in dataset.samples:
         for kind, values, tolerance in (("commanded", sample.commanded, 1e-3), ("actual", sample.actual, 0.05)):
             outside = [
@@ -136,10 +135,9 @@ def check_joints(dataset: Dataset, body: RobotBody) -> list[str]:
         for joint in body.profile.planned:
             actual, commanded = sample.actual[joint.name], sample.commanded[joint.name]
             if abs(actual - commanded) > ARRIVED[0 if joint.linear else 1]:
-                messages.append(
-                    f"{sample.name}: {joint.name} was at {actual:.3f}, commanded {commanded:.3f}: it did not arrive"
-                )
-    return messages
+                where = f"was at {actual:.3f}, commanded {commanded:.3f}"
+                warnings.append(f"{sample.name}: {joint.name} {where}: it did not arrive")
+    return warnings
 
 
 def about(dataset: Dataset, body: RobotBody, settings: FitSettings) -> dict:

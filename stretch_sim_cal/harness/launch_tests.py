@@ -1,5 +1,4 @@
-"""A scenario under ROS's `launch_testing`: starting it, waiting for it and checking the result (examples:
-`test/launch/`)."""
+"""A scenario under ROS's `launch_testing`: starting it, waiting for it, checking the result (see `test/launch/`)."""
 
 import atexit
 import contextlib

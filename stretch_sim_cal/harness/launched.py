@@ -1,5 +1,4 @@
-"""The harness's processes as actions of ROS's `launch` (the package index has another of that name), for the launch
-files and the launch tests."""
+"""The harness's processes as actions of ROS's `launch` (not the package index's), for launch files and launch tests."""
 
 import os
 from collections.abc import Callable, Mapping, Sequence

@@ -97,11 +97,9 @@ class Process:
     @property
     def command(self) -> list[str]:
         """The argument vector: pip puts console scripts beside Python, colcon into `lib/` of an ament prefix."""
-        folders = [
-            Path(sys.executable).parent,
-            *(prefix / "lib" / PACKAGE for prefix in folders_in("AMENT_PREFIX_PATH")),
-        ]
-        own = (str(folder / self.executable) for folder in folders if (folder / self.executable).is_file())
+        ament = (prefix / "lib" / PACKAGE for prefix in folders_in("AMENT_PREFIX_PATH"))
+        places = (folder / self.executable for folder in (Path(sys.executable).parent, *ament))
+        own = (str(place) for place in places if place.is_file())
         return [next(own, shutil.which(self.executable) or self.executable), *self.arguments]
 
 
@@ -207,8 +205,8 @@ RESULTS = ("accepted", "wrote", "refused:", "error:")
 
 @dataclass(frozen=True)
 class Ended:
-    """How a process ended: its exit code (negative: killed by that signal), the `outcome` that it wrote, none if it
-    could not, and its last line of output."""
+    """How a process ended: its exit code (negative: killed by that signal), what `outcome` it wrote, if it could, and
+    its last line."""
 
     process: Process
     exit_code: int
@@ -235,8 +233,7 @@ class ProcessSequence:
     """The order in which the processes of a run start, by the rules of `Process`; who starts them reports the events.
 
     A process has to end with code 0, or to become ready and live until the last step has ended. `failure` is the end of
-    the first one that does not; nothing starts after it, and the sequence is `over`. `output`, `exit_codes` and `ends`
-    are by name."""
+    the first that does not; nothing starts after it. `output`, `exit_codes` and `ends` are by name."""
 
     def __init__(self, processes: Sequence[Process]):
         self.processes = list(processes)

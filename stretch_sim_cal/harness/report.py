@@ -217,9 +217,8 @@ def outlines(panels: Sequence[Mapping[str, Any]], columns: int = 4, title: str =
     rows, width = -(-len(panels) // columns), 3.4
     longest = max(len(textwrap.wrap(panel["title"], WRAPPED)) for panel in panels)
     height = width * (high - low)[1] / (high - low)[0] + 0.45 + 0.17 * longest
-    figure, axes = plt.subplots(
-        rows, columns, figsize=(width * columns, height * rows + 0.8), squeeze=False, sharex=True, sharey=True
-    )
+    size = width * columns, height * rows + 0.8
+    figure, axes = plt.subplots(rows, columns, figsize=size, squeeze=False, sharex=True, sharey=True)
     for axis in axes.flat[len(panels) :]:
         axis.set_visible(False)
     for axis, panel in zip(axes.flat, panels, strict=False):
@@ -237,14 +236,10 @@ def outlines(panels: Sequence[Mapping[str, Any]], columns: int = 4, title: str =
         axis.set_title("\n".join([*textwrap.wrap(panel["title"], WRAPPED), said]), fontsize=9)
         axis.set_aspect("equal")
     axes[0, 0].set(xlim=(low[0], high[0]), ylim=(low[1], high[1]))
-    for axis in axes[-1]:
-        axis.set_xlabel("x / m")
-    for axis in axes[:, 0]:
-        axis.set_ylabel("y / m")
-    handles, labels = axes[0, 0].get_legend_handles_labels()
-    figure.legend(
-        handles, labels, loc="outside lower center", ncols=min(4, columns), fontsize=8, markerscale=20, frameon=False
-    )
+    plt.setp(axes[-1], xlabel="x / m")
+    plt.setp(axes[:, 0], ylabel="y / m")
+    style = {"loc": "outside lower center", "fontsize": 8, "markerscale": 20, "frameon": False}
+    figure.legend(*axes[0, 0].get_legend_handles_labels(), ncols=min(4, columns), **style)
     figure.suptitle(title, fontsize=10)
     return as_png(figure)
 
@@ -307,13 +302,11 @@ def _draw(axis: Axes, residuals: Residuals, across: int):
     means = (np.bincount(cell, residuals.distances[near]) / np.maximum(counts, 1))[enough]
     places = residuals.hits[near][first][enough]
     in_front = residuals.points[~near & (residuals.distances > FRONT)]
-    colours = axis.scatter(
-        places[:, across], places[:, 2], c=1e3 * means, s=14, cmap="coolwarm", vmin=-SHOWN, vmax=SHOWN, linewidths=0
-    )
+    scale = {"cmap": "coolwarm", "vmin": -SHOWN, "vmax": SHOWN}
+    colours = axis.scatter(*places[:, [across, 2]].T, c=1e3 * means, s=14, linewidths=0, **scale)
     if len(in_front):
-        axis.scatter(
-            in_front[:, across], in_front[:, 2], c="black", s=5, marker="x", linewidths=0.4, label="not of the model"
-        )
+        crosses = {"c": "black", "s": 5, "marker": "x", "linewidths": 0.4}
+        axis.scatter(*in_front[:, [across, 2]].T, label="not of the model", **crosses)
         axis.legend(loc="lower right", fontsize=8)
     return colours
 
@@ -323,14 +316,11 @@ def write_report(verdict: Verdict, folder: Path, recording: Path | None = None) 
     its path. A picture whose data the run did not reach is replaced by a sentence."""
     files, scenario = RunFiles(Path(folder).resolve()), verdict.scenario
     truth = load_truth(files.truth) if files.truth.is_file() else None
-    transforms = []
+    transforms, profile = [], None
     if truth is not None:
-        described = truth.nominal_to_left
-        transforms = [
-            (name, true.tolist(), 1e3 * transform_error(described[name], true)[0])
-            for name, true in truth.to_left.items()
-        ]
-    profile = None if truth is None else profile_called(truth.robot)
+        described, profile = truth.nominal_to_left, profile_called(truth.robot)
+        for name, true in truth.to_left.items():
+            transforms.append((name, true.tolist(), 1e3 * transform_error(described[name], true)[0]))
     parts = sections(files, scenario.stages, profile)
     return write_page(
         files.report, scenario.name, parts, "run", verdict=verdict, transforms=transforms,

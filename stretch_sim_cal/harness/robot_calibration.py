@@ -13,7 +13,7 @@ import numpy as np
 from stretch_sim_cal.calibration.body.model import description_hash, load_body_shape_model, robot_identity
 from stretch_sim_cal.calibration.calibration_file import TO_LEFT, CalibrationFile, alignment_called
 from stretch_sim_cal.calibration.checks import Change, changes, check_lidars, largest_deviation, problems, sigmas_of
-from stretch_sim_cal.calibration.drive_results import DIFFERS, agreements, stored_wheels, transform_to_left
+from stretch_sim_cal.calibration.drive_results import DIFFERS, Agreement, agreements, stored_wheels, transform_to_left
 from stretch_sim_cal.calibration.finding import OF_ALL_PLACES
 from stretch_sim_cal.calibration.mounts.file import left_pose, stored_mounts
 from stretch_sim_cal.calibration.observations import num_places, places_beside
@@ -237,6 +237,11 @@ def write_page_of(session: Session, profile: RobotProfile, recording: Path | Non
     """Write the session's page, with a link to its `recording` in 3D if there is one, and return its path."""
     from stretch_sim_cal.harness import report  # matplotlib takes half a second
 
+    def differences(each: Agreement) -> list[str]:
+        scales = np.repeat([1e3, np.degrees(1.0)], 3)
+        off, deviations = scales * each.difference, scales * np.sqrt(np.diag(each.covariance))
+        return [f"{value:+.3g} +- {deviation:.2g}" for value, deviation in zip(off, deviations, strict=True)]
+
     wheels, both = stored_wheels(session.new), agreements(session.new)
     of_wheels = wheels_numbers(wheels) if wheels is not None else {"lidars": {}}
     return write_page(
@@ -244,16 +249,10 @@ def write_page_of(session: Session, profile: RobotProfile, recording: Path | Non
         report.sections(session.files, OF_LIDARS, profile, session.old), "robot", session=session,
         titles=TITLES, rows=table(session), advice=advice(session), wheels=of_wheels["lidars"],
         odometry="" if wheels is None else wheels_lines(wheels, of_wheels)[-1].strip(),
-        by_arm=[(each, _differences(each)) for each in both],
+        by_arm=[(each, differences(each)) for each in both],
         findings=[str(finding) for each in both for finding in each.findings()],
         recording=recording and Path(recording).resolve(),
     )  # fmt: skip
-
-
-def _differences(each: Any) -> list[str]:
-    scales = np.repeat([1e3, np.degrees(1.0)], 3)
-    off, deviations = scales * each.difference, scales * np.sqrt(np.diag(each.covariance))
-    return [f"{value:+.3g} +- {deviation:.2g}" for value, deviation in zip(off, deviations, strict=True)]
 
 
 def conduct(session: Session, args: argparse.Namespace, say: Callable) -> int:
@@ -333,7 +332,12 @@ def _from_places(session: Session, args: argparse.Namespace, run: Callable):
     failure, first = None, True
     while True:
         seen = num_places(session.files.calibration)
-        further = seen > 0 and not args.yes and _is_turned(seen, first)
+        question = (
+            f"Lidar to lidar was recorded from {seen} standing place{'s' * (seen > 1)}. Turn the robot by 40 to 90 deg "
+            "where it stands, arm stowed, and step back: yes adds this place, no "
+            f"{'starts over' if first else 'continues without'}. Has it been turned?"
+        )  # before anything was run, the places seen are of an earlier run
+        further = seen > 0 and not args.yes and _yes(question)
         if not (further or first):
             break
         first, final = False, (seen if further else 0) + 1 >= args.places
@@ -348,15 +352,6 @@ def _from_places(session: Session, args: argparse.Namespace, run: Callable):
             session.ended("alignment", DONE)
         places_beside(session.files.calibration).unlink(missing_ok=True)
     return failure
-
-
-def _is_turned(seen: int, first: bool) -> bool:
-    """Ask for the robot to be turned; `first`: before anything was run, so the places seen are of an earlier run."""
-    return _yes(
-        f"Lidar to lidar was recorded from {seen} standing place{'s' * (seen > 1)}. Turn the robot by 40 to 90 deg "
-        "where it stands, arm stowed, and step back: yes adds this place, no "
-        f"{'starts over' if first else 'continues without'}. Has it been turned?"
-    )
 
 
 def _options(stage: str, args: argparse.Namespace) -> dict:

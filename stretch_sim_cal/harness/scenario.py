@@ -39,8 +39,6 @@ NODES = {
     "body_shape": "ros_collect_body_shape_data", "drive": "ros_calibrate_by_driving",
 }  # fmt: skip
 """The nodes whose parameters the options of stages are."""
-PLANNED_STAGES = ("mounts", "body_shape")
-"""Those with a plan of arm poses; the settings files in `config/` are called as they are."""
 KEYS = {"name", "description", "expected", "simulation", "stages", "refusal", "reports", "tolerances"}
 
 
@@ -68,21 +66,16 @@ class Tolerance:
     exceeded: str = WRONG
 
 
-def _lidar_to_lidar() -> tuple[Tolerance, ...]:
-    """The tolerances of the lidars' transforms to the left one."""
-
-    def labels(what: str) -> dict[str, str]:
-        return {PAIR: f"lidars: {what}", FURTHER: f"{{}} lidar: {what}"}
-
-    return (
-        Tolerance("translation_mm", 1.0, "translation_error_mm", "mm", labels("translation")),
-        Tolerance("rotation_deg", 0.02, "rotation_error_deg", "deg", labels("rotation")),
-        Tolerance("nees", None, "nees", "", labels("NEES per freedom")),
+LIDAR_TO_LIDAR = tuple(
+    Tolerance(name, default, key, unit, {PAIR: f"lidars: {what}", FURTHER: f"{{}} lidar: {what}"})
+    for name, default, key, unit, what in (
+        ("translation_mm", 1.0, "translation_error_mm", "mm", "translation"),
+        ("rotation_deg", 0.02, "rotation_error_deg", "deg", "rotation"),
+        ("nees", None, "nees", "", "NEES per freedom"),
     )
-
-
+)
 TOLERANCES = {
-    "alignment": _lidar_to_lidar(),
+    "alignment": LIDAR_TO_LIDAR,
     "floor": (
         Tolerance("height_mm", 0.5, "height_error_mm", "mm", {WHOLE: "floor: height"}),
         Tolerance("tilt_deg", 0.02, "tilt_error_deg", "deg", {WHOLE: "floor: tilt"}),
@@ -102,7 +95,7 @@ TOLERANCES = {
         Tolerance("skipped_share", 0.2, "skipped_share", "", {WHOLE: "body: poses skipped"}, TOO_FEW),
     ),
     "drive": (
-        *_lidar_to_lidar(),
+        *LIDAR_TO_LIDAR,
         Tolerance("height_mm", 1.0, "height_error_mm", "mm", {WHOLE: "floor: height"}),
         Tolerance("tilt_deg", 0.05, "tilt_error_deg", "deg", {WHOLE: "floor: tilt"}),
         Tolerance("floor_nees", None, "floor_nees", "", {WHOLE: "floor: NEES per freedom"}),
@@ -189,13 +182,14 @@ def scenario_from_mapping(data: dict[str, Any], path: Path) -> Scenario:
 
 
 def _check_plans(simulation: SimulationSetup, stages: dict[str, dict[str, Any]], path: Path) -> None:
-    """Raise `InputError` for plans that the robot does not have or cannot reach, which a run would notice late."""
-    planned = [stage for stage in PLANNED_STAGES if stage in stages]
-    if planned and simulation.profile.planned:
+    """Raise `InputError` for plans that the robot does not have or cannot reach, which a run would notice late. The
+    settings files in `config/` are called as the stages are."""
+    plans = {stage: options["plan"] for stage, options in stages.items() if "plan" in options}
+    if plans and simulation.profile.planned:
         limits = simulation.profile.commanded_limits(parse_urdf(simulation.nominal_description))
-        for stage in planned:
+        for stage, plan in plans.items():
             with _naming(f"{path}: stages: {stage}"):
-                load_settings(stage, str(stages[stage]["plan"]), {}, 1.0, limits, None, simulation.profile)
+                load_settings(stage, str(plan), {}, 1.0, limits, None, simulation.profile)
 
 
 def _stages(data: Any, path: Path) -> dict[str, dict[str, Any]]:

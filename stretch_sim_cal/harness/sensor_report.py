@@ -200,8 +200,7 @@ def _by_dependence(
             draw(axis, side, name, dependences[name])
             axis.set_xlabel(name)
         axes[0, side].set_title(f"{device} lidar")
-    for axis in axes[:, 0]:
-        axis.set_ylabel(label)
+    plt.setp(axes[:, 0], ylabel=label)
     axes[0, 0].legend()
     axes[0, 0].set_ylim(*limits)
     return as_png(figure)

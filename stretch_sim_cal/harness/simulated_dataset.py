@@ -24,17 +24,17 @@ from stretch_sim_cal.simulation.embedded import EmbeddedSimulator
 
 
 class BodyDatasetRecorder:
-    """Moves the simulated arm through poses and writes the returns of all lidars in each. `footprint_from_base_link`
-    (4, 4) is the calibration, by default the true one as the lidars can know it."""
+    """Moves the simulated arm through poses and writes the returns of all lidars in each, from scan `first_tick` on.
+
+    `observations` of an alignment correct the points by the lidars' intrinsics; `found` are the transforms (4, 4) of a
+    calibration: of other lidars to the left one by name, and `footprint_from_base_link`; by default the true ones as
+    the lidars can know them."""
 
     def __init__(
         self, simulator: EmbeddedSimulator, observations: Observations | None = None,
         found: tuple[Mapping[str, np.ndarray], np.ndarray] | None = None, first_tick: int = 0,
     ):  # fmt: skip
-        """Record from scan `first_tick` on. `observations` of an alignment correct the points by the lidars'
-        intrinsics; `found` are the transforms (4, 4) of a calibration: of other lidars to the left one by name, and
-        footprint_from_base_link."""
-        self._simulator = simulator
+        self._simulator, self._tick = simulator, first_tick
         nominal_left = simulator.base_from_lidar("left", nominal=True)
         left_from_base = inverse(simulator.base_from_lidar("left"))
         self._lidar_base_from_base = nominal_left @ left_from_base
@@ -43,11 +43,9 @@ class BodyDatasetRecorder:
             footprint_from_base(simulator.floor_in_base.moved(self._lidar_base_from_base)),
         )
         left_from_lidar = {**left_from_lidar, "left": np.eye(4)}
-        placed = {
-            name: self.footprint_from_base_link @ nominal_left @ left_from_lidar[name] for name in simulator.sensors
-        }
+        footprint_from_left = self.footprint_from_base_link @ nominal_left
+        placed = {name: footprint_from_left @ left_from_lidar[name] for name in simulator.sensors}
         self._poses = CalibratedPoses(self.footprint_from_base_link, placed, observations)
-        self._tick = first_tick
         profile = simulator.profile
         limits = profile.commanded_limits(parse_urdf(simulator.nominal_description))
         file, plan = find_shared("config", SETTINGS_NAME, ".yaml"), next(iter(profile.plans), "demo")

@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -271,9 +271,11 @@ def _compared_poses(
         of_xyz, of_turn = np.sqrt(np.diag(at_lidar(covariance, estimate)).reshape(2, 3).sum(axis=1)).tolist()
         deviations = [1e3 * of_xyz, math.degrees(of_turn)]
         found = {f"{part}nees": _compared_nees(log(true @ inverse(estimate)), covariance, of)}
+    places = [_shown(1e3 * pose[:3, 3], 2) for pose in (estimate, true)]
+    turns = [_shown(np.degrees(to_xyz_rpy(pose)[1]), 3) for pose in (estimate, true)]
     return {
-        f"{part}translation_error_mm": (1e3 * translation, _xyz(estimate), _xyz(true), *deviations[:1]),
-        f"{part}rotation_error_deg": (math.degrees(rotation), _rpy(estimate), _rpy(true), *deviations[1:]),
+        f"{part}translation_error_mm": (1e3 * translation, *places, *deviations[:1]),
+        f"{part}rotation_error_deg": (math.degrees(rotation), *turns, *deviations[1:]),
         **found,
     }
 
@@ -285,15 +287,20 @@ def _compared_floor(files: RunFiles, truth: RunTruth) -> Compared:
         raise InputError(f"{files.calibration} has no floor")
     estimate, true = (plane.facing(UP) for plane in (file.floor_plane, truth.for_calibration(file).floor))
     height, tilt = floor_error(true, estimate)
-    offsets = [f"{1e3 * plane.offset:.3f}" for plane in (estimate, true)]
-    tilts = [_tilts(plane.normal) for plane in (estimate, true)]
-    if (covariance := _covariance(file, FOOTPRINT)) is None:
-        return {"height_error_mm": (1e3 * height, *offsets), "tilt_error_deg": (math.degrees(tilt), *tilts)}
-    off, *turned = np.sqrt(np.diag(covariance)).tolist()
+    offsets, tilts = [], []
+    for plane in (estimate, true):
+        x, y, z = plane.normal
+        offsets.append(f"{1e3 * plane.offset:.3f}")
+        tilts.append(_shown(np.degrees([-math.atan2(y, z), math.atan2(x, z)]), 3))
+    deviations, found = [], {}
+    if (covariance := _covariance(file, FOOTPRINT)) is not None:
+        off, *turned = np.sqrt(np.diag(covariance)).tolist()
+        deviations = [1e3 * off, math.degrees(math.hypot(*turned))]
+        found = {"nees": _compared_nees(floor_between(estimate, true), covariance)}
     return {
-        "height_error_mm": (1e3 * height, *offsets, 1e3 * off),
-        "tilt_error_deg": (math.degrees(tilt), *tilts, math.degrees(math.hypot(*turned))),
-        "nees": _compared_nees(floor_between(estimate, true), covariance),
+        "height_error_mm": (1e3 * height, *offsets, *deviations[:1]),
+        "tilt_error_deg": (math.degrees(tilt), *tilts, *deviations[1:]),
+        **found,
     }
 
 
@@ -331,7 +338,7 @@ def _compared_drive(files: RunFiles, truth: RunTruth) -> Compared:
         off = values - estimate
         off[2] = math.remainder(off[2], 2.0 * math.pi)
         deviations = np.sqrt(np.diag(covariance))
-        levers = [f"({1e3 * x:.2f}, {1e3 * y:.2f})" for x, y, _ in (estimate, values)]
+        levers = [_shown(1e3 * planar[:2], 2) for planar in (estimate, values)]
         yaws = [f"{math.degrees(yaw):.3f}" for _, _, yaw in (estimate, values)]
         found |= {
             f"{name}.lever_error_mm": (1e3 * math.hypot(*off[:2]), *levers, 1e3 * math.hypot(*deviations[:2])),
@@ -386,17 +393,8 @@ COMPARISONS = {
 }  # fmt: skip
 
 
-def _xyz(transform: np.ndarray) -> str:
-    return "(" + ", ".join(f"{1e3 * value:.2f}" for value in transform[:3, 3]) + ")"
-
-
-def _rpy(transform: np.ndarray) -> str:
-    return "(" + ", ".join(f"{math.degrees(value):.3f}" for value in to_xyz_rpy(transform)[1]) + ")"
-
-
-def _tilts(normal: np.ndarray) -> str:
-    about_x, about_y = -math.atan2(normal[1], normal[2]), math.atan2(normal[0], normal[2])
-    return f"({math.degrees(about_x):.3f}, {math.degrees(about_y):.3f})"
+def _shown(values: Sequence[float], digits: int) -> str:
+    return f"({', '.join(f'{value:.{digits}f}' for value in values)})"
 
 
 def outline_of(surfaces: Iterable[Surface]) -> np.ndarray:
@@ -405,9 +403,9 @@ def outline_of(surfaces: Iterable[Surface]) -> np.ndarray:
 
 
 def posed_outlines(files: RunFiles, truth: RunTruth) -> list[dict]:
-    """Return for every sample of a run `parts`, a text for each joint's value, its true outline `truth` (K, 2), returns
-    `points` (N, 2), fitted shape `fitted`, its boundary `shape` (M, 2) and `protrusion` in m, in the base_footprint of
-    the run's calibration."""
+    """Return for every sample of a run, in its calibration's base_footprint, `parts`, a text for each joint's value,
+    the true outline `truth` (K, 2), returns `points` (N, 2), shape `fitted` with boundary `shape` (M, 2) and
+    `protrusion` in m."""
     model = load_body_shape_model(files.body_shape_model)
     footprint_from_base = truth.for_calibration(CalibrationFile.load(files.calibration)).footprint_from_base_link
     profile = replace(profile_called(truth.robot), lidar_geometry=truth.lidar_geometry)

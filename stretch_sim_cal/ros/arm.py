@@ -162,8 +162,7 @@ class ArmMotion:
         self._wait(lambda: not self._missing(target), not_there, ros=PATIENCE)
 
     def stop(self) -> None:
-        """Cancel what is under way and wait for the driver's word that it is; else call its stop service. Works also
-        after a signal, when the node's own spinning has ended."""
+        """Cancel what is under way until the driver confirms it, else call its stop service; also after a signal."""
         if self._sent is None:
             return
         stopped = self._cancel(time.monotonic() + STOPPING)
@@ -220,25 +219,23 @@ class ArmMotion:
 
 @dataclass(frozen=True)
 class CalibratedPoses:
-    """Poses (4, 4) of base_link and of the lidars, by name, in the calibrated footprint; and the observations of the
-    alignment, with the lidars' intrinsics."""
+    """Poses (4, 4) of base_link and the lidars, by name, in the calibrated footprint, and the alignment's observations,
+    with the lidars' intrinsics."""
 
     footprint_from_base: np.ndarray
     footprint_from_lidar: Mapping[str, np.ndarray]
     observations: Observations | None = None
 
     def points(self, name: str, cloud: np.ndarray) -> np.ndarray:
-        """Return a lidar's returns (N, 3 or 5) as points (N, 3) in the calibrated footprint, corrected by its
-        intrinsics as far as these are known."""
+        """Return a lidar's returns (N, 3 or 5) as points (N, 3) in the footprint, corrected by known intrinsics."""
         own = cloud[:, :3] if self.observations is None else self.observations.corrected(name, cloud)
         return apply(self.footprint_from_lidar[name], own)
 
 
 @dataclass(frozen=True)
 class Capture:
-    """The same returns, float32, as `points` (N, 3) in the calibrated footprint, the left lidar's first, and as
-    `clouds` (N, 3 or 5) by lidar, with ring and intensity, in its own frame. `actual` are the arm's joints at that
-    time, `joints` all of the description's."""
+    """The same returns, float32, as `points` (N, 3) in the calibrated footprint, the left lidar's first, and in its own
+    frame as `clouds` (N, 3 or 5) by lidar. `actual` are the arm's joints then, `joints` all of the description's."""
 
     points: np.ndarray
     clouds: dict[str, np.ndarray]
@@ -251,9 +248,8 @@ def captured(
     arm: dict[str, float], joints: dict[str, float],
 ) -> Capture:  # fmt: skip
     """Return the capture of what lidars saw by name (returns (N, 3 or 5) of each scan in the lidar's frame)."""
-    kept = {
-        name: cropped(np.concatenate(own), poses.footprint_from_lidar[name], settings) for name, own in seen.items()
-    }
+    placed = poses.footprint_from_lidar
+    kept = {name: cropped(np.concatenate(own), placed[name], settings) for name, own in seen.items()}
     points = np.concatenate([poses.points(name, cloud) for name, cloud in kept.items()])
     return Capture(points, kept, arm, joints)
 
@@ -270,11 +266,11 @@ def capture(
     if state.profile.planned:
         context.spin_until(lambda: state.stamp >= settled_at(), watchdog=watchdog)
     sets: list[CloudSet] = []
-    clouds = context.clouds(context.options, watchdog, depth_for(settings.frames), sets.append)
+    listening = context.clouds(context.options, watchdog, depth_for(settings.frames), sets.append)
     # The first sets that were scanned after the arm had settled, with the joints' positions at each.
     used: list[tuple[CloudSet, dict[str, float]]] = []
     settled, stale = settled_at(), 0
-    try:
+    with contextlib.closing(listening) as clouds:
         while len(used) < settings.frames:
             context.spin_once(timeout=0.05)
             watchdog.tick()
@@ -291,8 +287,6 @@ def capture(
                 )
             sets.clear()
             used += [(each, dict(state.positions)) for each in fresh]
-    finally:
-        clouds.close()
     seen = {name: [each.clouds[name] for each, _ in used] for name in clouds.topics}
     joints = {name: float(np.mean([positions[name] for _, positions in used])) for name in used[0][1]}
     return captured(seen, poses, settings, state.arm, joints)

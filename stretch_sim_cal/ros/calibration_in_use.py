@@ -1,7 +1,6 @@
 """The calibration as running nodes use it: the file, read again if it changes, the lidars' clouds in its frame, and
 `ros_broadcast_calibration`, which publishes it as frames in TF."""
 
-import contextlib
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -10,13 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from stretch_sim_cal.calibration.calibration_file import (
-    CalibrationFile,
-    default_path,
-    default_robot_id,
-)
+from stretch_sim_cal.calibration.calibration_file import CalibrationFile, default_path, default_robot_id
 from stretch_sim_cal.calibration.mounts.file import left_pose, stored_mounts
 from stretch_sim_cal.errors import InputError
+from stretch_sim_cal.files import version_of
 from stretch_sim_cal.geometry.transforms import apply, inverse
 from stretch_sim_cal.recording.clouds import scan_from_message
 from stretch_sim_cal.recording.pairing import CloudSet
@@ -30,8 +26,7 @@ DISPLAY_DTYPE = np.dtype([("x", "<f4"), ("y", "<f4"), ("z", "<f4"), ("intensity"
 
 
 def usable_calibration(path: str | Path) -> CalibrationFile:
-    """Read a calibration file. Raises `InputError` if it is missing, broken, contradicts itself or has no
-    calibration."""
+    """Read a calibration file. Raises `InputError` if it is missing, broken, contradictory or without a calibration."""
     if not Path(path).exists():
         raise InputError(f"{path}: there is no calibration yet; {CALIBRATE}")
     file = CalibrationFile.load(path)
@@ -51,14 +46,8 @@ class CalibrationWatch:
         self._read()
         context.every(LOOK_EVERY, self._refresh)
 
-    def _status(self) -> tuple | None:
-        with contextlib.suppress(OSError):
-            status = self.path.stat()
-            return status.st_mtime_ns, status.st_size, status.st_ino
-        return None
-
     def _refresh(self) -> None:
-        if self._status() == self._version:
+        if version_of(self.path) == self._version:
             return
         try:
             self._read()
@@ -69,7 +58,7 @@ class CalibrationWatch:
         self._changed()
 
     def _read(self) -> None:
-        self._version = self._status()
+        self._version = version_of(self.path)
         self.file = usable_calibration(self.path)
         if not self.file.aligned:
             self._log.warning(f"{self.path} has no alignment of the lidars; run ros_align_dual_lidar")
@@ -89,8 +78,7 @@ class Placement:
     footprint_from_lidar: Mapping[str, np.ndarray]
 
     def combined(self, seen: CloudSet) -> np.ndarray:
-        """Return the returns of clouds of one time as records of `DISPLAY_DTYPE` (N,); `lidar` is 0 left, 1 right, and
-        so on."""
+        """Return the returns of clouds of one time as records of `DISPLAY_DTYPE` (N,); `lidar` counts from the left."""
         parts = []
         for number, (name, footprint_from_lidar) in enumerate(self.footprint_from_lidar.items()):
             if (points := seen.clouds.get(name)) is None:  # the robot has one lidar
@@ -110,9 +98,8 @@ def _intensity(message) -> np.ndarray | float:
 
 
 def placement(options, calibration: CalibrationWatch, frames: FrameListener) -> Placement:
-    """Return the lidars' poses by the calibration file, else by TF. Without a floor in the file the frame is the
-    described footprint, else `floor_frame`. Raises `InputError` if a frame is unknown, or the file's mounts cannot be
-    this robot's."""
+    """Return the lidars' poses by the calibration file, else by TF; without a floor in the file in the described
+    footprint, else in `floor_frame`. Raises `InputError` if a frame is unknown, or the mounts are another robot's."""
     file, base, left = calibration.file, options.base_link_frame, options.left_lidar_frame
     base_from_left = left_pose(file, frames.lookup(base, left))
     frame, footprint_from_base = options.floor_frame, file.footprint_from_base

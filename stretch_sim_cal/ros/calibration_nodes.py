@@ -102,8 +102,7 @@ class _Files:
 
     def lidar_joints(self, robot: LiveRobot) -> list[values_file.JointOrigin]:
         """Return both lidars' joints on the head: the left one by the file's mounts, else as described, and the right
-        one by the file's alignment; none of a robot with more or less than two, or, with a warning, if TF does not have
-        the head."""
+        one by its alignment; none of a robot without exactly two or, with a warning, if TF does not have the head."""
         if len(robot.profile.lidars) != len(SIDES):
             return []
         base, file, head = self._options.base_link_frame, self.file, robot.profile.housing_link

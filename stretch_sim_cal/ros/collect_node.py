@@ -99,8 +99,7 @@ def collect(context: RobotContext, only_raw: bool = False) -> int:
 
 
 def given_grids(options: Any) -> dict[str, str]:
-    """Return the grids on the command line, as texts by joint: those of the Stretch's joints, and `--grid`. Raises
-    `InputError` for a text that names no joint."""
+    """Return the command line's grids as texts by joint. Raises `InputError` for a text that names no joint."""
     grids = {joint: getattr(options, joint) for joint in JOINTS if getattr(options, joint) is not None}
     for part in filter(None, (text.strip() for text in (options.grid or "").split(";"))):
         name, colon, values = part.partition("=")

@@ -126,12 +126,12 @@ class BodyShapeVisualizer(Visualizer):
         self._warn_of_other_heights()
         super().__init__(context, VISUALIZE_BODY_SHAPE.options, BODY_TOPICS)
         self._profile = profile_called(context.options.robot)
-        create = context.node.create_publisher
-        self._markers, self._outline = (
-            create(MarkerArray, "obstacle_markers", 2),
-            create(PolygonStamped, "body_outline", 2),
-        )
-        self._occupied, self._distance = create(Bool, "stop_zone_occupied", 2), create(Float32, "stop_zone_distance", 2)
+        topics = {
+            MarkerArray: "obstacle_markers", PolygonStamped: "body_outline", Bool: "stop_zone_occupied",
+            Float32: "stop_zone_distance",
+        }  # fmt: skip
+        publishers = (context.node.create_publisher(kind, topic, 2) for kind, topic in topics.items())
+        self._markers, self._outline, self._occupied, self._distance = publishers
         self._joints = JointListener(context, self._watchdog, self._profile)
         self._compared, self._draws, self._drawn, self._outside = False, 0, (), []
         self._offer_to_save()
@@ -217,11 +217,8 @@ class BodyShapeVisualizer(Visualizer):
         outside = self._model.outside_of_coverage(joints)
         for joint in outside:
             if joint not in self._outside:
-                low, high = self._model.covers[joint]
-                self._context.log.warning(
-                    f"{joint} is at {joints[joint]:.2f}, the model was fitted for {low:.2f} .. {high:.2f}: "
-                    "the robot may protrude from its shape"
-                )
+                where = _beyond(self._model, joint, joints)
+                self._context.log.warning(f"{where}: the robot may protrude from its shape")
         self._outside = outside
 
     def _sort(self, seen: CloudSet) -> None:
@@ -236,6 +233,11 @@ class BodyShapeVisualizer(Visualizer):
         self._occupied.publish(Bool(data=math.isfinite(distance)))
         self._distance.publish(Float32(data=distance))
         self._publish(records, classes, seen.stamp)
+
+
+def _beyond(model: BodyShapeModel, joint: str, joints: Mapping[str, float]) -> str:
+    low, high = model.covers[joint]
+    return f"{joint} is at {joints[joint]:.2f}, the model was fitted for {low:.2f} .. {high:.2f}"
 
 
 class Footprint:
@@ -267,8 +269,7 @@ class Footprint:
         self._stop_zone.publish(polygon(outer, frame, stamp))
 
     def _shape(self) -> Shape:
-        """Return the shape at the arm's pose; that of any pose while the pose is unknown, or the model not fitted
-        there."""
+        """Return the shape at the arm's pose; that of any pose while it is unknown, or the model not fitted there."""
         if self._joints.messages != self._messages:
             self._heard, self._messages = time.monotonic(), self._joints.messages
         joints = self._joints.commanded
@@ -278,12 +279,8 @@ class Footprint:
         if missing or time.monotonic() - self._heard > STALE:
             state, sentence = "silent", "the arm's pose is unknown: the footprint covers all arm poses"
         elif outside := self._model.outside_of_coverage(joints):
-            low, high = self._model.covers[outside[0]]
-            state = "outside"
-            sentence = (
-                f"{outside[0]} is at {joints[outside[0]]:.2f}, the model was fitted for {low:.2f} .. {high:.2f}: "
-                "the footprint covers all fitted arm poses, and the robot may protrude from it"
-            )
+            state, where = "outside", _beyond(self._model, outside[0], joints)
+            sentence = f"{where}: the footprint covers all fitted arm poses, and the robot may protrude from it"
         else:
             self._said = ""
             return self._model.shape_for(joints)

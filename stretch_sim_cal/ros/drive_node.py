@@ -40,8 +40,7 @@ Solve = Callable[[Sequence[RecordedStation]], DrivenResult]
 
 
 def planned(options: Any, robot: LiveRobot, points: np.ndarray) -> tuple[DrivingBody, DrivePlan]:
-    """Return the robot's body, and the drive for which the `points` (N, 3), in base_footprint, leave room. Raises
-    `Refused` if there is none."""
+    """Return the robot's body, and the drive that `points` (N, 3) in base_footprint leave room for, else `Refused`."""
     body = DrivingBody.of(robot.body, robot.footprint_from_base)
     strafes, turn_step = robot.profile.driven_base.strafes, np.radians(options.turn_step)
     return body, drive_plan.plan_drive(body, points, strafes, turn_step, options.distance, options.clearance)
@@ -74,9 +73,8 @@ def known_of(result: DrivenResult) -> Known:
 def drive(
     context: NodeContext, robot: LiveRobot, directory: Path, solve: Solve
 ) -> tuple[DrivePlan, DrivenResult] | None:
-    """Check, plan, ask, drive until `solve` knows enough, and write the recording `directory`. Return the plan and what
-    `solve` found last, None of a dry run. Raises `Refused` if there is no room, something comes near, or the base does
-    not obey."""
+    """Check, plan, ask, drive until `solve` knows enough, and write the recording `directory`. Return the plan and the
+    last result, None of a dry run. Raises `Refused` without room, if something comes near or the base does not obey."""
     options, arguments, base = context.options, context.arguments, robot.profile.driven_base
     say = functools.partial(print, file=sys.stderr if arguments.json else sys.stdout, flush=True)
     speeds = Speeds.of(base, options.speed, np.radians(options.turn_speed))

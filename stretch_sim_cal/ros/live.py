@@ -1,6 +1,7 @@
 """What commands hear of a running robot: a few clouds (`ros_capture_clouds FILE`, `verify`), and whether it is ready to
 be calibrated (`doctor --live`, `ros_calibrate_robot`). Every check that fails has a remedy."""
 
+import contextlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -175,11 +176,8 @@ class _Looking:
             late.append(clock.now().nanoseconds - seen.stamp)
             sets.append(seen)
 
-        clouds = self._context.clouds(self._options, watchdog, on_set=take)
-        try:
+        with contextlib.closing(self._context.clouds(self._options, watchdog, on_set=take)) as clouds:
             self._context.spin_until(lambda: len(sets) >= SCANS, watchdog=watchdog)
-        finally:
-            clouds.close()
         self._found.clouds = [seen.clouds for seen in sets]
         stamps = np.array([seen.stamp for seen in sets]) * 1e-9
         # The least: whatever delays a message, a busy machine too, only adds to what the clocks are apart.

@@ -1,5 +1,4 @@
-"""The command lines of all nodes, declared apart from these, so that `--help` and typing errors answer before numpy and
-ROS are imported."""
+"""The command lines of all nodes, apart from these: `--help` and typing errors answer before numpy is imported."""
 
 from pathlib import Path
 

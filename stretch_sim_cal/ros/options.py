@@ -24,9 +24,8 @@ KINDS = {bool: "true or false", int: "a whole number", float: "a number"}
 @dataclass(frozen=True)
 class Option:
     """One parameter: `--num-samples 20` on the command line, `--ros-args -p num_samples:=20` in ROS. `kind` (bool, int,
-    float or str) follows from `default` unless that is None, which stands for "not set". Numbers have to lie in
-    `minimum` .. `maximum`, both included, strings in `choices` if there are any. A `live` parameter can be changed
-    while the node runs."""
+    float or str) follows from `default` unless that is None, "not set". Numbers have to lie in `minimum` .. `maximum`,
+    both included, strings in `choices` if there are any. A `live` parameter can be changed while the node runs."""
 
     name: str
     default: Any
@@ -238,8 +237,7 @@ def declare(node, option: Option, value: Any) -> None:
 def follow_changes(
     node, options: Sequence[Option], values: SimpleNamespace, changed: Callable[[], object] = lambda: None
 ) -> None:
-    """Keep `values` up to date with the live parameters while the node runs, and call `changed` after each change of
-    one of them."""
+    """Keep `values` up to date with the live parameters while the node runs; call `changed` after each change."""
     from rcl_interfaces.msg import SetParametersResult
 
     live = {option.name: option for option in options if option.live}

@@ -1,19 +1,14 @@
-"""What a calibration node hears of the robot, and moves; of a run in one process the simulator itself gives it
-(`harness/in_process.py`)."""
+"""What a calibration node hears of the robot, and moves; a `SimulatedContext` gives it without ROS."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields
-from pathlib import Path
 from typing import Any
 
-from stretch_sim_cal.calibration.driving import DrivenResult
-from stretch_sim_cal.collection.drive_plan import DrivePlan
-from stretch_sim_cal.collection.settings import CollectionSettings
 from stretch_sim_cal.robot.model import RobotModel
 from stretch_sim_cal.robot.profile import RobotProfile
-from stretch_sim_cal.ros.arm import ArmMotion, ArmState, CalibratedPoses, Capture, capture
-from stretch_sim_cal.ros.drive_node import Solve, drive
-from stretch_sim_cal.ros.listening import FrameListener, JointListener, LidarClouds, LiveRobot, lidars_of
+from stretch_sim_cal.ros.arm import ArmMotion, ArmState, capture
+from stretch_sim_cal.ros.drive_node import drive
+from stretch_sim_cal.ros.listening import FrameListener, JointListener, LidarClouds, lidars_of
 from stretch_sim_cal.ros.node_main import NodeContext
 from stretch_sim_cal.ros.permission import check_driver
 from stretch_sim_cal.ros.watchdog import Watchdog
@@ -50,11 +45,6 @@ class RobotContext(NodeContext):
             check_driver(self)
         return motion
 
-    def capture(
-        self, state: ArmState, watchdog: Watchdog, settings: CollectionSettings, poses: CalibratedPoses
-    ) -> Capture:  # fmt: skip
-        return capture(self, state, watchdog, settings, poses)
-
-    def drive(self, robot: LiveRobot, directory: Path, solve: Solve) -> tuple[DrivePlan, DrivenResult] | None:
-        """Drive the robot until enough is known, and return the plan and the result; None of a dry run."""
-        return drive(self, robot, directory, solve)
+    # Functions whose first argument is the context.
+    capture = capture
+    drive = drive

@@ -55,8 +55,7 @@ class _Active:
 
 class TrajectoryServer:
     """Takes goals, and moves the joints step by step with simulated time; a new goal takes the place of a running one.
-    `refusal` returns why nothing may move at present (wrong mode, runstop, not homed), or None. Everything runs in the
-    thread that calls `step` and spins the node."""
+    `refusal` returns why nothing may move at present, or None. All runs in the thread that steps and spins."""
 
     def __init__(self, node: Node, joints: Joints, refusal: Callable[[], str | None]):
         self._log, self._joints, self._refusal = node.get_logger(), joints, refusal
@@ -158,8 +157,7 @@ class DriverState:
     runstopped: bool = False
 
     def refusal(self, modes: Sequence[str] = MOVING_MODES, homed: bool = True) -> str | None:
-        """Return why the arm, or what moves in other `modes` and, unless `homed`, without homing, may not move; None if
-        it may."""
+        """Return why the arm, or what moves in other `modes` and, unless `homed`, without homing, may not move."""
         if self.runstopped:
             return "the runstop is on; release it with /runstop_the_robot"
         if homed and not self.homed:

@@ -1,6 +1,7 @@
 """`ros_watch_calibration`: checks now and then, while the robot stands, whether the stored calibration still holds, and
 publishes on /diagnostics and in its output what has changed, by how much, since when, and the remedy."""
 
+import contextlib
 import datetime
 import hashlib
 import time
@@ -98,8 +99,7 @@ class Watcher:
         return "; ".join(state.sentence() for state in self._watch.changed) or self._said()
 
     def _count(self, look: Measurement) -> None:
-        """Report lidars whose poses to each other cannot be measured any more: one that was knocked far is not a drift
-        that the test could follow."""
+        """Report lidars whose relative pose cannot be measured any more: the test cannot follow one knocked far off."""
         known = any(name.startswith(monitor.between("right")) for name in look.vectors)
         self.determined |= known
         self._unknown = 0 if known else self._unknown + 1
@@ -130,14 +130,12 @@ class Watcher:
     def _sets(self) -> list[CloudSet]:
         """Return sets of clouds, the last of them a while after the first, and stop listening to the lidars."""
         sets: list[CloudSet] = []
-        clouds = self._context.clouds(self._options, self._watchdog, on_set=sets.append)
-        try:
-            self._context.spin_until(
-                lambda: len(sets) >= self._options.pairs and sets[-1].stamp - sets[0].stamp >= 1e9 * STILL_FOR,
-                watchdog=self._watchdog,
-            )
-        finally:
-            clouds.close()
+
+        def enough() -> bool:
+            return len(sets) >= self._options.pairs and sets[-1].stamp - sets[0].stamp >= 1e9 * STILL_FOR
+
+        with contextlib.closing(self._context.clouds(self._options, self._watchdog, on_set=sets.append)):
+            self._context.spin_until(enough, watchdog=self._watchdog)
         return [*sets[: self._options.pairs - 1], sets[-1]]
 
     def _held_against(self, seen: list[CloudSet]) -> Measurement:
