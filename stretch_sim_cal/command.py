@@ -1,5 +1,4 @@
-"""Shared by all commands: how they end (an exit code, and one line on stderr instead of a
-traceback), how their command line is parsed, and common options."""
+"""Shared by all commands: how they end (an exit code, one line on stderr), how they are parsed, common options."""
 
 import argparse
 import contextlib
@@ -121,18 +120,15 @@ class Parser(argparse.ArgumentParser):
 
 def add_ci_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of a command whose outcome a CI system reads."""
-    title = (
-        "for CI (with GITHUB_ACTIONS=true failures are annotated, and GITHUB_STEP_SUMMARY names a file to append to)"
-    )
-    group = parser.add_argument_group(title)
+    variables = "with GITHUB_ACTIONS=true failures are annotated, and GITHUB_STEP_SUMMARY names a file to append to"
+    group = parser.add_argument_group(f"for CI ({variables})")
     group.add_argument("--junit", type=Path, metavar="FILE", help="write JUnit XML, with a test case for each result")
     group.add_argument("--summary", type=Path, metavar="FILE", help="write the tables of all results in Markdown")
 
 
 @contextlib.contextmanager
 def outcome_in(path: str | Path | None) -> Iterator[dict[str, Any]]:
-    """A context that leaves the outcome of a program as JSON at `path`, if one is given, for the program that started
-    it: what is filled in, and the error that ends the context."""
+    """A context that leaves the outcome of a program, what is filled in and the error, as JSON at `path`, if given."""
     from stretch_sim_cal.files import write_text  # YAML is not needed for --help
 
     if path:

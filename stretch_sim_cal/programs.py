@@ -1,5 +1,4 @@
-"""The console scripts, `stretch_sim_cal.programs:NAME` for every program NAME: each imports its own module, and Ctrl-C
-is not a traceback while that takes its second."""
+"""The console scripts, `programs:NAME`: each imports its own module; Ctrl-C meanwhile is no traceback."""
 
 import importlib
 import os

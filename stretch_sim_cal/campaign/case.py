@@ -1,5 +1,4 @@
-"""One case of a campaign, a pure function of campaign and index: a room, a robot's lidars and a recording are
-simulated, calibrated and compared. As a program this runs the cases that its standard input names."""
+"""A case of a campaign, a pure function of campaign and index; as a program, the cases that standard input names."""
 
 import ctypes
 import itertools
@@ -108,8 +107,7 @@ class SimulatedCase:
 
     @cached_property
     def aligned(self) -> LidarPoses:
-        """The result of the campaign's alignment method. If it refuses, the robot is turned and recorded again, as long
-        as places are left (`num_places` counts them)."""
+        """The alignment; if it is refused, the robot is turned and recorded again while `num_places` are left."""
         name = self.campaign.methods["alignment"]
         method = alignment_of(name, self.described, self.body)
         result = solved(method, self.scans("alignment"))
@@ -267,17 +265,15 @@ def _solved(case: SimulatedCase) -> dict[str, Any]:
 def _judged_lidars(
     stage: str, result: Any, true: Mapping, poses: Mapping, covariance: np.ndarray | None
 ) -> dict[str, Any]:
-    """Return how the `poses` (4, 4) of lidars by name, with their `covariance` (6 n, 6 n), compare with the `true`
-    ones: as of `_judged`, the largest error, and each lidar's."""
+    """Compare `poses` (4, 4) by lidar, with their `covariance` (6 n, 6 n), with the `true` ones, in all and each."""
     off = np.array([log(true[name] @ inverse(pose)) for name, pose in poses.items()])
     lidars = []
     for number, (name, pose) in enumerate(poses.items()):
         own = slice(6 * number, 6 * number + 6)
         distance, angle = error(true[name], pose)
-        lidars.append({
-            "name": name, "translation_mm": 1e3 * distance, "rotation_deg": float(np.degrees(angle)),
-            "sigmas": _consistency(off[number], None if covariance is None else covariance[own, own])["sigmas"],
-        })  # fmt: skip
+        sigmas = _consistency(off[number], None if covariance is None else covariance[own, own])["sigmas"]
+        found = {"translation_mm": 1e3 * distance, "rotation_deg": float(np.degrees(angle)), "sigmas": sigmas}
+        lidars.append({"name": name} | found)
     largest = {f"{stage}.{key}": max(each[key] for each in lidars) for key in ("translation_mm", "rotation_deg")}
     return _judged(stage, result, off.ravel(), covariance) | {f"{stage}.lidars": lidars} | largest
 
@@ -292,10 +288,8 @@ def _judged_drive(case: SimulatedCase) -> dict[str, Any]:
     every = replace(driven, refusals=[*driven.refusals, *driven.floor.refusals, *driven.wheels.refusals])
     places = np.array([true[name][:3, 3] - pose[:3, 3] for name, pose in poses.items()])
     turned = [true[name][:3, :3] @ pose[:3, :3].T for name, pose in poses.items()]
-    first = next(iter(poses))
-    between = [
-        error(inverse(true[first]) @ true[name], inverse(poses[first]) @ pose)[0] for name, pose in poses.items()
-    ]
+    at_first = [inverse(each[next(iter(poses))]) for each in (true, poses)]
+    between = [error(at_first[0] @ true[name], at_first[1] @ pose)[0] for name, pose in poses.items()]
     return _judged_lidars("drive", every, true, poses, driven.wheels.covariance) | {
         "drive.between_mm": 1e3 * max(between), "drive.height_mm": 1e3 * float(np.abs(places[:, 2]).max()),
         "drive.lever_mm": 1e3 * float(np.hypot(*places[:, :2].T).max()),
@@ -407,10 +401,8 @@ def through_nodes(
 ) -> dict[str, Any]:
     """Run a case as a scenario in `folder`, in processes that speak ROS; return, by `nodes.` names, the distance in
     standard deviations of the nodes' result from each of the `results` (None: not run), whether they agree, and why
-    not. Without a covariance only the acceptance is compared.
-
-    The nodes take other scans of the same recording, whichever come in time, so both results differ, but by no more
-    than two results with the same covariance may."""
+    not. Without a covariance only the acceptance is compared. The nodes take other scans of the same recording, so both
+    results differ, but by no more than two with the same covariance may."""
     files, path = RunFiles((folder / "nodes").resolve()), folder / "sensor.yaml"
     sensor = read_yaml(find_shared("config", campaign.sensor, ".yaml"))
     write_yaml(path, sensor | {"range_noise": sensor["range_noise"] * numbers["lidar.noise"]})

@@ -21,8 +21,7 @@ from stretch_sim_cal.sensor.sensor import DEFAULT_SENSOR, load_sensor
 
 
 class Input(NamedTuple):
-    """A number that may differ from case to case: its value if a campaign does not say, its bounds, its meaning. It is
-    a whole number if its default is."""
+    """A number that may differ from case to case: its default, its bounds, its meaning; whole if its default is."""
 
     default: float
     low: float
@@ -113,15 +112,14 @@ Normal ones are cut off at four standard deviations; `integer` includes both end
 
 
 def as_rare_as(squares: np.ndarray | float, freedom: int) -> np.ndarray:
-    """Return the standard deviations of a single number that are as rare as squared errors (N,) over a covariance with
-    so many degrees of freedom."""
+    """Return the standard deviations of one number that are as rare as squared errors (N,) with so many freedoms."""
     rarity = chdtrc(freedom, squares)
     with np.errstate(divide="ignore"):  # rarer than a float can say: beyond 37 the distance itself
         return np.where(rarity > 0.0, -ndtri(0.5 * rarity), np.sqrt(squares))
 
 
 def contradicts(squares: np.ndarray | float, freedom: int) -> np.ndarray:
-    """Return whether squared errors (N,) over a covariance with so many degrees of freedom are too large for it."""
+    """Return whether squared errors (N,) over a covariance are too large for its degrees of freedom."""
     return as_rare_as(squares, freedom) > WRONG
 
 
@@ -200,8 +198,7 @@ class Campaign:
 
     @classmethod
     def load(cls, name: str | Path) -> "Campaign":
-        """Return the campaign of that name in `config/campaigns/`, or in a file; its key `like` names one that gives
-        the other keys. Raises `InputError` naming file and key."""
+        """Return the campaign of a name in `config/campaigns/` or a file, with the other keys of one it is `like`."""
         path = find_shared("config/campaigns", name, ".yaml")
         data = read_yaml(path)
         if "like" in data:
@@ -215,12 +212,11 @@ class Campaign:
     @classmethod
     def from_mapping(cls, data: Mapping[str, Any], source: str) -> "Campaign":
         """Return the campaign of a file. Raises `InputError` naming `source` and the key."""
-        data, usual = dict(data), {}
+        data = dict(data)
         for key in ("robot", "sensor"):
             if key in data:  # as an absolute path: workers start elsewhere
                 data[key] = named_in(source, validate.text(data[key], f"{source}: {key}"))
-        if "robot" in data:
-            usual["sensor"] = load_profile(data["robot"]).sensor
+        usual = {"sensor": load_profile(data["robot"]).sensor} if "robot" in data else {}
         inputs = validate.mapping(data.get("inputs"), set(INPUTS), f"{source}: inputs")
         drawn = {name: Distribution.read(spec, name, f"{source}: inputs: {name}") for name, spec in inputs.items()}
         read = usual | {key: each for key, each in data.items() if key != "inputs"}
@@ -271,8 +267,7 @@ class Campaign:
 
     @property
     def key(self) -> str:
-        """A digest of all that defines the cases, with the user's own files: with equal `code`, equal keys give equal
-        cases."""
+        """A digest of all that defines the cases: with equal `code`, equal keys give equal cases."""
         asked = ("name", "description", "limits", "share", "confidence", "cases")
         said = {name: value for name, value in self.data.items() if name not in asked}
         if files := self._own_files():
@@ -280,8 +275,7 @@ class Campaign:
         return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()[:16]
 
     def _own_files(self) -> dict[str, str]:
-        """Return the contents of the files of robot and lidars that are given as paths, by path, and the robot's
-        description; `code` has those that are shipped."""
+        """Return the contents of files of robot and lidars that are not shipped, by path, and the description."""
         paths, found = [self.sensor], {}
         if is_path(self.robot):
             robot = spawned_robot(load_profile(self.robot))

@@ -127,10 +127,9 @@ def _contents(calibration: CalibrationFile, model: checks.Described, now: dateti
 
 
 def _mounts(calibration: CalibrationFile) -> dict[str, Any] | None:
-    found = {}
-    for side, (pose, covariance) in each_mount(calibration, stored_mounts(calibration)).items():
-        found[side] = {**_pose(pose), "standard_deviation": _in_units(*total_deviations(covariance, pose))}
-    return found or None
+    every = each_mount(calibration, stored_mounts(calibration)).items()
+    deviations = {side: _in_units(*total_deviations(covariance, pose)) for side, (pose, covariance) in every}
+    return {side: {**_pose(pose), "standard_deviation": deviations[side]} for side, (pose, _) in every} or None
 
 
 def _pose(pose: np.ndarray) -> dict[str, Any]:
@@ -189,7 +188,7 @@ def _export(args: argparse.Namespace) -> int:
         only_with(args, ["json"], "what is printed, not with --out")
     if args.rollback:
         return _roll_back(args)
-    path = args.file or keys.default_path()
+    path = args.file or default_path()
     if args.out:
         files.check_not_read("--out", args.out, path, args.model)
     calibration = CalibrationFile.load(path)
@@ -207,7 +206,8 @@ def _export(args: argparse.Namespace) -> int:
         return 0
     joints = calibrated_joints(calibration, model, profile)
     if args.json:
-        print(json.dumps({each.name: _as_json(each) for each in joints}, indent=1))
+        keys_of_joint = ("parent", "child", "xyz", "rpy")
+        print(json.dumps({each.name: {key: getattr(each, key) for key in keys_of_joint} for each in joints}, indent=1))
     if args.form == "calibration-values":
         said = _values(calibration, joints, args)
         print("" if args.json else said, end="")
@@ -302,10 +302,6 @@ def _roll_back(args: argparse.Namespace) -> int:
     backup = files.rollback(target)
     print(f"{target}: restored from {backup.name}; the replaced version is {target.name}.rolled_back")
     return 0
-
-
-def _as_json(joint: JointOrigin) -> dict[str, str]:
-    return {key: getattr(joint, key) for key in ("parent", "child", "xyz", "rpy")}
 
 
 COMMANDS = {

@@ -1,5 +1,4 @@
-"""`stretch-sim-cal doctor [RECORDING]`: what of ROS, Gazebo and the robot is there, what that enables, and what the
-lidars' driver publishes, in a recording or (`--live`) now."""
+"""`stretch-sim-cal doctor [RECORDING]`: what is installed, what that enables, and the lidars recorded or (`--live`)."""
 
 import argparse
 import importlib.util

@@ -25,8 +25,7 @@ MOST_LEFT_OUTSIDE = 0.005  # m, between grid points; a model that leaves more is
 
 
 class RobotBody:
-    """A robot's surfaces and kinematics in base_footprint. Raises `InputError` for another robot's description than the
-    `profile`'s, or missing meshes."""
+    """A robot's surfaces and kinematics in base_footprint. Raises `InputError` if it is not the `profile`'s."""
 
     def __init__(self, model: RobotModel, footprint_from_base_link: np.ndarray, profile: RobotProfile):
         limits, frames = profile.commanded_limits(model), (profile.base_frame, profile.footprint_frame)

@@ -1,5 +1,4 @@
-"""The arm: its joints, moving them one at a time through the driver's action with a stop that is confirmed, and
-captures of its poses, placed by the calibration."""
+"""The arm: its joints, motion through the driver's action with a confirmed stop, and captures of its poses."""
 
 import bisect
 import contextlib
@@ -64,8 +63,7 @@ class ArmState(JointListener):
         return max(self._still_since.values(), default=self.stamp if self.profile.planned else 0)
 
     def between(self, begin: int, end: int) -> list[dict[str, float]]:
-        """Return `by_command` of the messages stamped from `begin` to `end` (ns), with the last one before and the
-        first one after; none if all that is remembered is later."""
+        """Return `by_command` from the last message before `begin` to the first after `end` (ns); none if forgotten."""
         stamps = [stamp for stamp, _ in self._history]
         if not stamps or stamps[0] > begin:
             return []
@@ -104,8 +102,7 @@ class ArmMotion:
         self._sent: Any = None  # the answer, to come, to the goal that is under way
 
     def wait_for_driver(self) -> None:
-        """Wait for the action's server. Raises `RunFailure` if there is none, `InputError` if another program of this
-        package moves the arm, on this machine or another: two plans for one arm."""
+        """Wait for the action's server. Raises `RunFailure` without one, `InputError` if another program uses it."""
         node, action = self._context.node, self._profile.trajectory
         if not self._context.spin_until(self._client.server_is_ready, timeout=ANSWER):
             services, topics = ("send_goal", "cancel_goal", "get_result"), ("feedback", "status")
@@ -219,8 +216,7 @@ class ArmMotion:
 
 @dataclass(frozen=True)
 class CalibratedPoses:
-    """Poses (4, 4) of base_link and the lidars, by name, in the calibrated footprint, and the alignment's observations,
-    with the lidars' intrinsics."""
+    """Poses (4, 4) of base_link and the lidars in the calibrated footprint; the alignment's observations, if known."""
 
     footprint_from_base: np.ndarray
     footprint_from_lidar: Mapping[str, np.ndarray]
@@ -295,8 +291,7 @@ def capture(
 def calibrated_poses(
     options: Any, frames: FrameListener, watchdog: Any, lidars: Iterable[str] = SIDES
 ) -> CalibratedPoses:
-    """Return the calibration of the `lidars` that is in TF, with the left lidar's extrinsics if it has any.
-    Raises `Refused` if nobody broadcasts a calibration."""
+    """Return the calibration in TF, with the left lidar's extrinsics if known. Raises `Refused` if there is none."""
     base, left = options.base_link_frame, options.left_lidar_frame
     frames.wait_for((base, left), watchdog=watchdog)
     calibrated = {name: calibrated_frame_of(name, options) for name in lidars if name != "left"}

@@ -76,8 +76,7 @@ class Odometer:
 
 
 class BaseMotion:
-    """Drives the base through twists on `topic`, of the kind that its driver takes. `watchdog` is ticked while it
-    moves: a silence that matters then has to end the motion."""
+    """Drives the base through twists on `topic`, of the kind that its driver takes; ticks the `watchdog` meanwhile."""
 
     def __init__(
         self, context: Any, odometer: Odometer, base: WheeledBase, topic: str, speeds: Speeds, watchdog: Any
@@ -114,8 +113,7 @@ class BaseMotion:
 
     @contextlib.contextmanager
     def stopping(self) -> Iterator[None]:
-        """A context for motion, out of which no exception, nor signal, leads while the base still moves: signals are
-        held meanwhile, so that no second one ends the stopping."""
+        """A context for motion; no exception, nor signal, which is held meanwhile, leads out while the base moves."""
         with self._context.signals_held():
             try:
                 yield

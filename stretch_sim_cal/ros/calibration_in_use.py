@@ -1,5 +1,4 @@
-"""The calibration as running nodes use it: the file, read again if it changes, the lidars' clouds in its frame, and
-`ros_broadcast_calibration`, which publishes it as frames in TF."""
+"""The calibration as running nodes use it: the watched file, clouds in its frame, and its frames, broadcast to TF."""
 
 import time
 from collections.abc import Callable, Mapping

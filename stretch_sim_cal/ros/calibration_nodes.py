@@ -42,8 +42,7 @@ BROADCAST_TAKES = 10.0  # s of wall time for the broadcaster to see that its fil
 
 
 class _Files:
-    """The files that a calibration node updates: the calibration file at `path`, and the robot's `values`, None if
-    there are none. Raises `InputError` if the latter cannot be updated."""
+    """The files that a calibration node updates: at `path`, and the robot's `values` or None. Raises `InputError`."""
 
     def __init__(self, context: RobotContext):
         self._context, self._options = context, context.options
@@ -173,8 +172,7 @@ def _keep_places(
 
 
 def find_floor(context: RobotContext) -> int:
-    """Collect sets of clouds, find the floor in them from where the file has the lidars, and write the result if the
-    data supports it; of the file nothing but the floor is replaced."""
+    """Collect sets of clouds, find the floor from where the file has the lidars, and replace it there if accepted."""
     options, files = context.options, _Files(context)
     method = _floor_method(context)
     methods.floor_method(method)  # an unknown one shows now

@@ -1,5 +1,4 @@
-"""`ros_collect_body_shape_data [DIR]`: sweep the arm over a grid of poses and keep what all lidars see of it. Checks,
-plan, question, then pose by pose move, capture and write."""
+"""`ros_collect_body_shape_data [DIR]`: check, plan, ask, then move the arm through a grid of poses and capture each."""
 
 import datetime
 import functools

@@ -143,8 +143,7 @@ class _Drive:
         self.results: list[DrivenResult] = []
 
     def look_around(self) -> tuple[np.ndarray, np.ndarray]:
-        """Begin to listen to the lidars, and return the points of a few scans of each while the robot stands, (N, 3) in
-        base_footprint, and its pose by odometry, (3,)."""
+        """Begin to listen to the lidars; return points (N, 3) of a few scans in base_footprint, and odometry's pose."""
         robot, take = self._robot, self._scanned.append
         self._lidars = LidarClouds(self._context, robot.lidars, None, robot.watchdog, depth=2, on_set=take)
         seen: dict[str, list[np.ndarray]] = {name: [] for name in self._robot.lidars}
@@ -225,8 +224,7 @@ class _Drive:
         tape.write_odometry()
 
     def _stand(self, tape: "_Tape") -> None:
-        """Write the scans of each lidar while the robot stands, and odometry until after them. Raises `RunFailure` if
-        the stamps of clouds and odometry do not go together."""
+        """Write each lidar's scans while the robot stands, and odometry. Raises `RunFailure` if their stamps differ."""
         odometer, lidars = self.odometer, self._robot.lidars
         settled, counts, stale, last = -1, dict.fromkeys(lidars, 0), dict.fromkeys(lidars, 0), 0
         waiting = Patience(self._context, LATE, LATE)
@@ -263,8 +261,7 @@ class _Drive:
 
 
 class _Tape(contextlib.AbstractContextManager):
-    """The recording of a drive: the robot's description and frames, all odometry, and the clouds of its stations. The
-    folder is complete when the context ends, also by an exception."""
+    """The recording of a drive: description, frames, all odometry, and the stations' clouds; complete at any end."""
 
     def __init__(self, context: NodeContext, robot: LiveRobot, odometer: Odometer, directory: Path):
         from rclpy.serialization import serialize_message

@@ -379,8 +379,7 @@ class LidarClouds:
 
 
 class LiveRobot:
-    """A robot as a calibration node hears it (see `collection.stages.Source`): its frames and description and, only
-    while `clouds` are taken, its lidars. `context` is a `RobotContext`."""
+    """A robot as the node of a `RobotContext` hears it, as `collection.stages.Source`; lidars only while taken."""
 
     def __init__(self, context: Any):
         self._context, self._options = context, context.options

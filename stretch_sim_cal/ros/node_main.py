@@ -68,8 +68,7 @@ def ending_signals(handler: Callable) -> Iterator[None]:
 
 @dataclass
 class NodeContext:
-    """A running node with its options (`options.num_samples`), its executor, and its `outcome`, to be filled in (see
-    `command.outcome_in`)."""
+    """A running node with its options (`options.num_samples`), and its `outcome` to be filled in (`outcome_in`)."""
 
     node: Any
     executor: Any

@@ -1,5 +1,4 @@
-"""A node's command line and ROS parameters, written once as `Option`s of a `NodeCommand`. Needs neither numpy nor
-rclpy, so that `--help` and typing errors answer at once."""
+"""A node's command line and ROS parameters as `Option`s of a `NodeCommand`, without numpy and rclpy, for fast help."""
 
 import argparse
 import difflib
@@ -174,8 +173,7 @@ def either(options: Any, name: str, other: str) -> str:
 
 
 def option_values(options: Sequence[Option], given: Mapping[str, Any]) -> SimpleNamespace:
-    """Return the value of every option: as `given`, else as the robot's profile has it, if one is given, else its
-    default. Raises `InputError` for a value that does not fit."""
+    """Return every option's value: as `given`, else of the given robot's profile, else its default, or `InputError`."""
     values, defaults = SimpleNamespace(), {}
     for option in sorted(options, key=lambda option: option.name != PROFILE):
         own = given.get(option.name)

@@ -52,8 +52,7 @@ class SoleUse:
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
-        """A context in which others are refused. Raises as `refuse_second` does, since another may have begun
-        meanwhile; of two that begin at the same time none goes on."""
+        """A context in which others are refused. Raises as `refuse_second` does; of two at once none goes on."""
         said, self._holds = self._context.node.create_publisher(*self._channel, self._quality), True
         try:
             said.publish(self._own)

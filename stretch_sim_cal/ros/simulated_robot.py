@@ -1,5 +1,4 @@
-"""The simulated robot: commanded as the robot's driver is, by the action /follow_joint_trajectory, services and the
-`mode` parameter, and put together with what its drivers publish."""
+"""The simulated robot: what its drivers publish, commanded by action, services and the `mode` parameter as theirs."""
 
 import functools
 import json
@@ -168,9 +167,8 @@ class DriverState:
 
 
 class DriverServices:
-    """Offers /stow_the_robot, /home_the_robot, /stop_the_robot, /runstop_the_robot, and publishes /mode, /is_homed and
-    /is_runstopped, as the robot's driver does, latched and when they change. `poses` (values by commanded joint, one
-    after another) are those to which the services "stow" and "home" move."""
+    """The driver's services, and its topics /mode, /is_homed and /is_runstopped, latched and when they change. `poses`
+    (values by commanded joint, one after another) are those to which the services "stow" and "home" move."""
 
     def __init__(
         self, node: Node, create: Callable[..., Publisher], state: DriverState, trajectories: TrajectoryServer,

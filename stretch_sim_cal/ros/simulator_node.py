@@ -78,8 +78,7 @@ def _numbers(name: str, text: str, count: int) -> list[float]:
 
 
 class Pace:
-    """How long to wait so that simulated time passes at most at a factor of wall time, which may change. Times are in
-    s; `now` is the steady clock (replaced in tests)."""
+    """How long to wait so that simulated time passes at most at a changing factor of wall time; `now` is the clock."""
 
     def __init__(self, now: Callable[[], float] = time.monotonic):
         self._now = now
