@@ -425,9 +425,8 @@ def calibrate(
         name: DescribedLidar(pose, rig.sensors[name], known_mount(name, (mounts or {}).get(name)))
         for name, pose in rig.base_from_lidar.items()
     }
-    return Result(
-        rig, *calibrated(lidars, list(together(by_name)), _footprint(rig), floor, rig.body, accept or rig.accept)
-    )
+    sets = list(together(by_name))
+    return Result(rig, *calibrated(lidars, sets, _footprint(rig), floor, rig.body, accept or rig.accept))
 
 
 def _clouds_by_name(rig: Rig, clouds: Mapping[str, Iterable[np.ndarray]]) -> dict[str, list[np.ndarray]]:
@@ -465,9 +464,8 @@ def calibrate_by_driving(
 
 def _stations(rig: Rig, stations: Iterable[Any]) -> Iterator[Any]:
     if isinstance(stations, str | Path) or not isinstance(stations, Iterable):
-        raise InputError(
-            f"stations: is {stations!r}; expected objects with clouds and odometry, as of open_drive(PATH)"
-        )
+        expected = "expected objects with clouds and odometry, as of open_drive(PATH)"
+        raise InputError(f"stations: is {stations!r}; {expected}")
     for number, each in enumerate(stations, start=1):
         if not (hasattr(each, "clouds") and hasattr(each, "odometry")):
             raise InputError(f"station {number}: is of type {type(each).__name__}, which has no clouds and odometry")

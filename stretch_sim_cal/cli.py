@@ -66,9 +66,8 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"stretch-sim-cal {__version__}")
     subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True, parser_class=_SubParser)
     for name, text in COMMANDS.items():
-        subparser = subparsers.add_parser(
-            name, help=text, description=text, formatter_class=argparse.RawDescriptionHelpFormatter
-        )
+        layout = argparse.RawDescriptionHelpFormatter
+        subparser = subparsers.add_parser(name, help=text, description=text, formatter_class=layout)
         subparser.module = f"stretch_sim_cal.commands.{MODULES.get(name, name)}"
     return parser
 

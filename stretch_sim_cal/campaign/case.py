@@ -262,9 +262,7 @@ def _solved(case: SimulatedCase) -> dict[str, Any]:
     return found
 
 
-def _judged_lidars(
-    stage: str, result: Any, true: Mapping, poses: Mapping, covariance: np.ndarray | None
-) -> dict[str, Any]:
+def _judged_lidars(stage: str, result, true: Mapping, poses: Mapping, covariance: np.ndarray | None) -> dict[str, Any]:
     """Compare `poses` (4, 4) by lidar, with their `covariance` (6 n, 6 n), with the `true` ones, in all and each."""
     off = np.array([log(true[name] @ inverse(pose)) for name, pose in poses.items()])
     lidars = []
@@ -433,9 +431,8 @@ def through_nodes(
             squares = float(off @ np.linalg.solve(2.0 * covariance, off))
             found[f"nodes.{stage}.sigmas"] = np.sqrt(squares)
             if contradicts(squares, len(off)):
-                reasons.append(
-                    f"{stage}: the nodes' result is {np.sqrt(squares):.1f} standard deviations from the arrays'"
-                )
+                far = f"{np.sqrt(squares):.1f} standard deviations from the arrays'"
+                reasons.append(f"{stage}: the nodes' result is {far}")
     return found | {"nodes.agree": not reasons, "nodes.message": "; ".join(reasons)}
 
 

@@ -43,9 +43,8 @@ from stretch_sim_cal.sensor.sensor import for_each, sensors_called
 from stretch_sim_cal.view import opened
 
 EXAMPLE = "stretch-sim-cal calibrate my_recording --out dual_lidar_calibration.yaml --report report"
-DEFAULT_SAMPLES = {
-    "alignment": ALIGN.option("num_samples").default, "floor": FLOOR.option("num_samples").default, "drive": 10,
-}  # fmt: skip
+NODES = {"alignment": ALIGN, "floor": FLOOR}
+DEFAULT_SAMPLES = {stage: node.option("num_samples").default for stage, node in NODES.items()} | {"drive": 10}
 OF_STANDING, OF_DRIVING = ("only", "method", "floor_method"), ("odometry_topic", "continuous")
 POSE_SAMPLES = 5  # pairs of clouds in each arm pose
 BEYOND_REACH = 0.1  # m beyond a robot's reach from its lidars within which returns are kept
@@ -64,10 +63,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="pairs of clouds to use (default: 100 for alignment, 30 for floor, 5 in each arm pose with --mounts, 10 "
         "at each stop with --drive)")  # fmt: skip
     recorded.add_recording_arguments(parser)
-    add(
-        "--accept", nargs=2, type=float, metavar=("MM", "DEG"),
-        help="largest accepted standard deviations of the alignment (default: the profile's, or 5 mm and 0.1 deg)",
-    )  # fmt: skip
+    accept = "largest accepted standard deviations of the alignment (default: the profile's, or 5 mm and 0.1 deg)"
+    add("--accept", nargs=2, type=float, metavar=("MM", "DEG"), help=accept)
     add("--method", metavar="NAME", help=f"alignment method; {methods.ALIGNMENT_METHODS_HELP}")
     add("--floor-method", metavar="NAME", help=f"floor method; {methods.FLOOR_METHODS_HELP}")
     add("--robot-id", metavar="ID", help="the robot's ID in the file (default: $HELLO_FLEET_ID)")

@@ -55,18 +55,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     which.add_argument("--from", choices=STAGES, help="run this stage and all later ones, even if results are valid")
     which.add_argument("--only", nargs="+", choices=STAGES, metavar="STAGE",
         help=f"run only these of {', '.join(STAGES)}")  # fmt: skip
-    add(
-        "--drive", action="store_true",
-        help="also calibrate by DRIVING (ros_calibrate_by_driving), after the stages of the arm, if there is one",
-    )  # fmt: skip
+    drive = "also calibrate by DRIVING (ros_calibrate_by_driving), after the stages of the arm, if there is one"
+    add("--drive", action="store_true", help=drive)
     end = parser.add_mutually_exclusive_group()
     end.add_argument("--accept", action="store_true", help="accept the stages completed so far, and exit")
     end.add_argument("--discard", action="store_true", help="discard the calibration in progress, and exit")
-    end.add_argument(
-        "--rollback", action="store_true", help="restore the files from before the last accepted calibration"
-    )
-    add("--yes", action="store_true",
-        help="ask nothing: keep valid results, MOVE THE ARM, and accept the result")  # fmt: skip
+    rollback = "restore the files from before the last accepted calibration"
+    end.add_argument("--rollback", action="store_true", help=rollback)
+    add("--yes", action="store_true", help="ask nothing: keep valid results, MOVE THE ARM, and accept the result")
     work = "folder of the calibration in progress (default: beside the robot's own)"
     add("--work", type=Path, metavar="DIR", help=work)
     add("--robot", metavar="NAME", help=nodes.ROBOT_OPTION.help)

@@ -172,10 +172,8 @@ def _add_export(parser: argparse.ArgumentParser) -> None:
     add("--as", dest="form", required=True, choices=("urdf", "xacro", "static-transform", "calibration-values"),
         help="format of the output")  # fmt: skip
     _add_file_and_robot(parser)
-    add(
-        "--out", type=Path, metavar="FILE",
-        help="write to this file instead of printing; with --as urdf: the whole description with its joints replaced",
-    )  # fmt: skip
+    out = "write to this file instead of printing; with --as urdf: the whole description with its joints replaced"
+    add("--out", type=Path, metavar="FILE", help=out)
     add("--record", action="store_true", help="with --as calibration-values: write into the robot's own values file")
     add("--rollback", action="store_true",
         help="with --as calibration-values: restore the values from before the last write")  # fmt: skip

@@ -133,12 +133,11 @@ def _add_normalize(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     described.add_model_arguments(parser, "a URDF or xacro file")
     _add_convention(parser, STRETCH.name)
-    add("--out", type=Path, required=True, metavar="DIR",
-        help="folder for the xacro, the joint mapping and the report of changes")  # fmt: skip
-    add("--rename", nargs="+", action="extend", default=[], metavar="OLD=NEW",
-        help="new names of links or joints, where the model does not determine them")  # fmt: skip
-    add("--zero", nargs="+", action="extend", default=[], metavar="JOINT=POSITION",
-        help="position (m or rad) that becomes the joint's new zero")  # fmt: skip
+    out = "folder for the xacro, the joint mapping and the report of changes"
+    add("--out", type=Path, required=True, metavar="DIR", help=out)
+    names = "new names of links or joints, where the model does not determine them"
+    described.add_words(parser, "--rename", "OLD=NEW", names)
+    described.add_words(parser, "--zero", "JOINT=POSITION", "position (m or rad) that becomes the joint's new zero")
     add("--tool", type=Path, metavar="FILE", help="URDF of a tool to attach (Stretch)")
     for role in POSES:
         add(f"--{role}", metavar="'X Y Z R P Y'",

@@ -21,20 +21,20 @@ OWN_MODEL = "stretch4"
 
 def add_model_arguments(parser: argparse.ArgumentParser, kinds: str = "a URDF, SDF or xacro file") -> None:
     """Declare the arguments that name the robot's description; `kinds` are the files that the command reads."""
-    parser.add_argument(
-        "model", metavar="MODEL",
-        help=f"{kinds} (a xacro runs code: use only files that you trust), or '{OWN_MODEL}': the vendor's robot",
-    )  # fmt: skip
-    parser.add_argument(
-        "--arg", nargs="+", action="extend", default=[], metavar="NAME=VALUE", help="arguments of the xacro"
-    )
+    trust = "a xacro runs code: use only files that you trust"
+    parser.add_argument("model", metavar="MODEL", help=f"{kinds} ({trust}), or '{OWN_MODEL}': the vendor's robot")
+    add_words(parser, "--arg", "NAME=VALUE", "arguments of the xacro")
     add_package_argument(parser)
 
 
+def add_words(parser: argparse.ArgumentParser, option: str, metavar: str, text: str) -> None:
+    """Declare an option that takes several words, any number of times."""
+    parser.add_argument(option, nargs="+", action="extend", default=[], metavar=metavar, help=text)
+
+
 def add_package_argument(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--package", nargs="+", action="extend", default=[], metavar="NAME=DIR",
-        help="folder of the package NAME, for package:// meshes and $(find NAME) in a xacro; or a folder to "
-        "search for packages (package.xml)")  # fmt: skip
+    folder = "folder of the package NAME, for package:// meshes and $(find NAME) in a xacro; or a folder to search for"
+    add_words(parser, "--package", "NAME=DIR", f"{folder} packages (package.xml)")
 
 
 def own_text(args: argparse.Namespace) -> str:

@@ -32,10 +32,8 @@ def build_parser() -> argparse.ArgumentParser:
         help="settings file, a name in config/ or a path, whose section fit has the defaults of these options "
         "(%(default)s: the robot's own, if any)")  # fmt: skip
     add("--fit-method", dest="method", choices=FIT_METHODS, help="kind of shape")
-    add(
-        "--evidence", choices=EVIDENCE,
-        help="evidence to enclose: the lidars' returns from the robot, its description's surfaces, or both",
-    )  # fmt: skip
+    evidence = "evidence to enclose: the lidars' returns from the robot, its description's surfaces, or both"
+    add("--evidence", choices=EVIDENCE, help=evidence)
     add("--robot", metavar="FILE", help="robot's profile: a name in config/robots/ or a path (default: the Stretch)")
     add("--model", metavar="URDF", help="description (URDF or xacro); default: the dataset's own")
     add("--out", metavar="FILE", type=Path, help="model file; default: METHOD_body_model_TIMESTAMP.yaml")

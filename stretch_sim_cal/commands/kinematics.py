@@ -25,9 +25,8 @@ def _add_fk(parser: argparse.ArgumentParser) -> None:
     add_joint_argument(parser, "position of a joint in m or rad, or with suffix 'deg'; default 0")
     add("--frame", required=True, help="link whose pose is printed")
     add("--relative-to", metavar="FRAME", help="link in which it is expressed (default: the root)")
-    add("--root", metavar="'X Y Z R P Y'",
-                        help="pose of the root in the world, m and rad (or 'X Y ANGLE' on a floor): the frame is given "
-                        "in the world")  # fmt: skip
+    root = "pose of the root in the world, m and rad (or 'X Y ANGLE' on a floor): the frame is given in the world"
+    add("--root", metavar="'X Y Z R P Y'", help=root)
 
 
 def add_joint_argument(parser: argparse.ArgumentParser, text: str) -> None:
@@ -91,8 +90,8 @@ def _add_mobility(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--base", choices=("fixed", "mobile", "floating"),
         help="how the root moves in the world: fixed (default), on a floor, or freely (with "
         "--dimension planar: in the plane)")  # fmt: skip
-    parser.add_argument("--dimension", choices=("spatial", "planar"),
-        help="whether to count in space (the default, unless the file says otherwise) or in a plane")  # fmt: skip
+    dimension = "whether to count in space (the default, unless the file says otherwise) or in a plane"
+    parser.add_argument("--dimension", choices=("spatial", "planar"), help=dimension)
 
 
 def _mobility(args: argparse.Namespace) -> int:

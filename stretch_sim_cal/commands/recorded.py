@@ -29,9 +29,7 @@ from stretch_sim_cal.sensor.sensor import Sensor, Sensors, for_each, of_two, sen
 from stretch_sim_cal.sensor.signature import Signature, known_sensors
 
 MAX_TIME_DIFFERENCE = CLOUD_OPTIONS[-1].default
-NAMES = {
-    option.name.replace("_link", "").replace("_lidar", ""): option for option in (*LIDAR_OPTIONS[1:], FOOTPRINT_OPTION)
-}
+NAMES = {each.name.replace("_link", "").replace("_lidar", ""): each for each in (*LIDAR_OPTIONS[1:], FOOTPRINT_OPTION)}
 """The options of nodes that name topics and frames, by the arguments of commands."""
 
 
@@ -50,12 +48,10 @@ def add_recording_arguments(parser: argparse.ArgumentParser, with_sensor: bool =
         add("--sensor", metavar="NAME",
             help="kind of the lidars, or LEFT,RIGHT: names in config/, sensor files, or 'unknown' (default: "
             f"the profile's, {profile.sensor}, or the one that fits the recorded points)")  # fmt: skip
-    add(
-        "--model", metavar="FILE",
-        help="URDF with the lidars' poses (or stretch4; default: the recording's, else that of --robot)",
-    )  # fmt: skip
-    add("--max-time-difference", type=float, metavar="S",
-        help=f"largest time between the clouds of a pair (default: {MAX_TIME_DIFFERENCE} s)")  # fmt: skip
+    model = "URDF with the lidars' poses (or stretch4; default: the recording's, else that of --robot)"
+    add("--model", metavar="FILE", help=model)
+    apart = f"largest time between the clouds of a pair (default: {MAX_TIME_DIFFERENCE} s)"
+    add("--max-time-difference", type=float, metavar="S", help=apart)
 
 
 def with_defaults(args: argparse.Namespace) -> RobotProfile:

@@ -13,8 +13,7 @@ from stretch_sim_cal import files
 from stretch_sim_cal.collection.plan import Plan, Skipped, plan_of_robot
 from stretch_sim_cal.collection.settings import load_settings
 from stretch_sim_cal.command import show
-from stretch_sim_cal.commands import calibrate_robot, schema
-from stretch_sim_cal.commands.described import add_package_argument, assignments, check_packages, package_folders
+from stretch_sim_cal.commands import calibrate_robot, described, schema
 from stretch_sim_cal.commands.robot_guess import MARGIN, Choice, Guess, guess_profile, rounded
 from stretch_sim_cal.conventions.normal_form import read_description
 from stretch_sim_cal.conventions.spawned import named_robot, spawned_robot
@@ -45,9 +44,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--sensor", metavar="NAME", help="kind of the lidars: a name in config/, or a sensor file")
     add("--left", metavar="LINK", help="frame of the left (or front) lidar")
     add("--right", metavar="LINK", help="frame of the right (or rear) lidar")
-    add("--lidar", nargs="+", action="extend", default=[], metavar="LINK", help="frames of further lidars")
-    add_package_argument(init)
-    add("--arg", nargs="+", action="extend", default=[], metavar="NAME=VALUE", help="arguments of a xacro")
+    described.add_words(init, "--lidar", "LINK", "frames of further lidars")
+    described.add_package_argument(init)
+    described.add_words(init, "--arg", "NAME=VALUE", "arguments of a xacro")
     add("--json", action="store_true", help="print the findings as JSON")
     init.set_defaults(act=init_profile)
     whole = "calibrate this robot in one command, as ros_calibrate_robot does"
@@ -64,9 +63,9 @@ def run(args: argparse.Namespace) -> int:
 
 def init_profile(args: argparse.Namespace) -> int:
     """Write the profile, print findings and open questions; return 1 if the user has to complete it first."""
-    packages, arguments = package_folders(args.package), assignments(args.arg, "--arg")
+    packages, arguments = described.package_folders(args.package), described.assignments(args.arg, "--arg")
     given = read_description(args.description, arguments, packages)
-    check_packages(args.package, given.packages)
+    described.check_packages(args.package, given.packages)
     out = args.out or args.description.with_name(f"{args.description.name.split('.')[0]}.yaml")
     if out.exists():
         raise InputError(f"{out}: exists already; name another file with --out, or remove it")

@@ -26,10 +26,8 @@ COMPARED = ("scenario", "quantity", "old", "new", "change", "allowed", "")
 
 def _add_scenarios(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("scenarios", nargs="+", metavar="SCENARIO", help="a name in scenarios/, or a YAML file")
-    parser.add_argument(
-        "--repeat", type=int, default=1, metavar="N",
-        help="run each scenario N times, in DIR/NAME_1 to DIR/NAME_N, and print the spread of every quantity",
-    )  # fmt: skip
+    repeat = "run each scenario N times, in DIR/NAME_1 to DIR/NAME_N, and print the spread of every quantity"
+    parser.add_argument("--repeat", type=int, default=1, metavar="N", help=repeat)
     _add_run_arguments(parser)
 
 
@@ -39,10 +37,8 @@ def _add_run_arguments(parser: argparse.ArgumentParser) -> None:
     add("--simulator", choices=("embedded", "gazebo"), default="embedded",
         help="what simulates the scans (default: %(default)s)")  # fmt: skip
     where = parser.add_mutually_exclusive_group()
-    where.add_argument(
-        "--in-process", action="store_true",
-        help="run the nodes' own functions on arrays, in this process and without ROS (the default without ROS)",
-    )  # fmt: skip
+    here = "run the nodes' own functions on arrays, in this process and without ROS (the default without ROS)"
+    where.add_argument("--in-process", action="store_true", help=here)
     where.add_argument("--nodes", action="store_true", help="run real nodes as processes, over ROS")
     add("--lidar", choices=LIDARS,
         help="Gazebo's lidar: cpu sees collision shapes, gpu sees visuals (default: cpu if available)")  # fmt: skip
@@ -135,10 +131,8 @@ def spread_lines(verdicts) -> list[str]:
     lines = [f"{verdicts[0].scenario.name}: {passed} of {len(verdicts)} runs pass; smallest and largest errors:"]
     for stage, judged in verdicts[0].stages.items():
         for quantity in judged.quantities:
-            alike = [
-                each for verdict in verdicts for each in verdict.stages[stage].quantities if each.key == quantity.key
-            ]
-            errors = [each.error for each in alike if each.error is not None]
+            every = (each for verdict in verdicts for each in verdict.stages[stage].quantities)
+            errors = [each.error for each in every if each.key == quantity.key and each.error is not None]
             lacking = f", {missing} without a result" if (missing := len(verdicts) - len(errors)) else ""
             found = f"{min(errors):.6g} to {max(errors):.6g}, spread {max(errors) - min(errors):.3g}" if errors else "-"
             lines.append(f"  {quantity.label:<24} {found} {quantity.unit}".rstrip() + lacking)
@@ -167,11 +161,9 @@ def _simulate(args: argparse.Namespace) -> int:
 
 
 def _add_compare(parser: argparse.ArgumentParser) -> None:
+    source = "a result.json, a run's folder, a folder of several runs (out/), or the --json output of run"
     for name in ("old", "new"):
-        parser.add_argument(
-            name, type=Path, metavar=name.upper(),
-            help="a result.json, a run's folder, a folder of several runs (out/), or the --json output of run",
-        )  # fmt: skip
+        parser.add_argument(name, type=Path, metavar=name.upper(), help=source)
     parser.add_argument("--worse", type=float, metavar="SHARE",
         help="also fail if an error grew by more than this share of its tolerance (0.2: a fifth)")  # fmt: skip
     form = parser.add_mutually_exclusive_group()

@@ -24,17 +24,13 @@ DEFAULT_SAMPLES = 20
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add(
-        "recording", type=Path, nargs="+",
-        help="rosbag2 folders or files; the robot stands still in each, and is turned in place between them",
-    )  # fmt: skip
+    recordings = "rosbag2 folders or files; the robot stands still in each, and is turned in place between them"
+    add("recording", type=Path, nargs="+", help=recordings)
     add("--out", type=Path, required=True, metavar="DIR", help="folder for the lidars' unit files and report.html")
-    add(
-        "--sensor", metavar="NAME",
-        help="kinds of the lidars, separated by commas: names in config/, or files (default: those that fit)",
-    )  # fmt: skip
-    add("--num-samples", type=int, default=DEFAULT_SAMPLES, metavar="N",
-        help="pairs of scans per recording (default: %(default)s)")  # fmt: skip
+    kinds = "kinds of the lidars, separated by commas: names in config/, or files (default: those that fit)"
+    add("--sensor", metavar="NAME", help=kinds)
+    pairs = "pairs of scans per recording (default: %(default)s)"
+    add("--num-samples", type=int, default=DEFAULT_SAMPLES, metavar="N", help=pairs)
     recorded.add_recording_arguments(parser, with_sensor=False)
 
 

@@ -35,9 +35,8 @@ MEASURES = {1: ("length", "m"), 2: ("area", "m2"), 3: ("volume", "m3")}
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_model_arguments(parser)
-    add_joint_argument(
-        parser, "fix a joint at a position (m, rad, or with suffix 'deg'); all others move within their limits"
-    )
+    fixed = "fix a joint at a position (m, rad, or with suffix 'deg'); all others move within their limits"
+    add_joint_argument(parser, fixed)
     add = parser.add_argument
     add("--frame", required=True, help="link whose origin is to be reached")
     add("--relative-to", metavar="FRAME", help="link in which points are expressed (default: the root)")

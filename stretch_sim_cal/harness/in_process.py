@@ -202,9 +202,7 @@ class SimulatedContext:
         print(f"the drive ends after {len(ending.stops)} stops, {len(plan.stops)} were planned: {ending.why}")
         return plan, results[-1]
 
-    def capture(
-        self, state: "SimulatedArm", watchdog: Any, settings: CollectionSettings, poses: CalibratedPoses
-    ) -> Capture:  # fmt: skip
+    def capture(self, state: "SimulatedArm", watchdog, settings: CollectionSettings, poses: CalibratedPoses) -> Capture:
         clouds = self.clouds(self.options)
         sets = list(clouds.take(settings.frames, ""))
         seen = {name: [each.clouds[name] for each in sets] for name in clouds.topics}

@@ -264,9 +264,8 @@ def conduct(session: Session, args: argparse.Namespace, say: Callable) -> int:
     if session.continued:
         done = ", ".join(TITLES[stage] for stage in session.stages) or "nothing yet"
         say(f"continuing the calibration begun {session.begun}; done: {done} (--discard starts over)")
-    moving = bool(profile.planned) and any(
-        stage in OF_ARM for stage in args.only or order if stage not in session.stages
-    )
+    to_do = [stage for stage in args.only or order if stage not in session.stages]
+    moving = bool(profile.planned) and not set(OF_ARM).isdisjoint(to_do)
     look = live_look(sensor, args.robot, args.use_sim_time, moving)
     for check in look.checks:
         say(check.line())

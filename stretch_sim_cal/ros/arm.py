@@ -112,9 +112,8 @@ class ArmMotion:
                 raise RunFailure(f"no node offers the action {action}; is the robot's driver running?")
             # Discovery, on a busy network, can miss some of what a driver offers.
             seen = ", ".join(f"{name} {count}" for name, count in parts.items())
-            raise RunFailure(
-                f"the action {action} was discovered only in part ({seen}); start this program again, or the driver"
-            )
+            found = f"the action {action} was discovered only in part ({seen})"
+            raise RunFailure(f"{found}; start this program again, or the driver")
         self._use.refuse_second()
 
     @contextlib.contextmanager
@@ -250,9 +249,7 @@ def captured(
     return Capture(points, kept, arm, joints)
 
 
-def capture(
-    context: Any, state: ArmState, watchdog: Any, settings: CollectionSettings, poses: CalibratedPoses
-) -> Capture:  # fmt: skip
+def capture(context, state: ArmState, watchdog, settings: CollectionSettings, poses: CalibratedPoses) -> Capture:
     """Wait until the arm stands still, and capture; the lidars are listened to only meanwhile, since clouds are
     expensive to send and to simulate. Raises `RunFailure` (watchdog) if no clouds come."""
 
@@ -288,9 +285,7 @@ def capture(
     return captured(seen, poses, settings, state.arm, joints)
 
 
-def calibrated_poses(
-    options: Any, frames: FrameListener, watchdog: Any, lidars: Iterable[str] = SIDES
-) -> CalibratedPoses:
+def calibrated_poses(options, frames: FrameListener, watchdog, lidars: Iterable[str] = SIDES) -> CalibratedPoses:
     """Return the calibration in TF, with the left lidar's extrinsics if known. Raises `Refused` if there is none."""
     base, left = options.base_link_frame, options.left_lidar_frame
     frames.wait_for((base, left), watchdog=watchdog)

@@ -78,9 +78,7 @@ class Odometer:
 class BaseMotion:
     """Drives the base through twists on `topic`, of the kind that its driver takes; ticks the `watchdog` meanwhile."""
 
-    def __init__(
-        self, context: Any, odometer: Odometer, base: WheeledBase, topic: str, speeds: Speeds, watchdog: Any
-    ):  # fmt: skip
+    def __init__(self, context, odometer: Odometer, base: WheeledBase, topic: str, speeds: Speeds, watchdog):
         self._context, self._odometer, self._base, self._topic = context, odometer, base, topic
         self._speeds, self._watchdog = speeds, watchdog
         self._publisher: Any = None
@@ -103,9 +101,8 @@ class BaseMotion:
         if kinds.issuperset(TYPES):
             raise InputError(f"{topic}: is subscribed to as {' and as '.join(TYPES)}; one topic has one type")
         if others := {info.node_name for info in node.get_publishers_info_by_topic(topic)}:
-            self._context.log.warning(
-                f"{', '.join(sorted(others))} also publish {topic}; stop them, only one node may drive the robot"
-            )
+            said = f"{', '.join(sorted(others))} also publish {topic}"
+            self._context.log.warning(f"{said}; stop them, only one node may drive the robot")
         self._stamped = TYPES[1] in kinds
         self._publisher = node.create_publisher(TwistStamped if self._stamped else Twist, topic, 10)
         if not self._context.spin_until(self._publisher.get_subscription_count, DISCOVERED):

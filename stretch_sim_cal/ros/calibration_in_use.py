@@ -135,9 +135,8 @@ class Broadcaster:
         self._alone = True
         self._calibration = CalibrationWatch(context, self.publish)
         self._frames = FrameListener(context, ignore=self._is_own)
-        self._publisher = context.node.create_publisher(
-            TFMessage, "/tf_static", QoSProfile(depth=1, durability=DurabilityPolicy.TRANSIENT_LOCAL)
-        )
+        latched = QoSProfile(depth=1, durability=DurabilityPolicy.TRANSIENT_LOCAL)
+        self._publisher = context.node.create_publisher(TFMessage, "/tf_static", latched)
         context.every(0.5, self.publish)
         context.every(LOOK_EVERY, self._look_for_another)
 
@@ -148,9 +147,8 @@ class Broadcaster:
         infos = node.get_publishers_info_by_topic("/tf_static")
         alone = [(info.node_name, info.node_namespace) for info in infos].count(own) <= 1
         if self._alone and not alone:
-            self._context.log.warning(
-                "another ros_broadcast_calibration runs, and TF has the frames of either; stop one of them"
-            )
+            sentence = "another ros_broadcast_calibration runs, and TF has the frames of either; stop one of them"
+            self._context.log.warning(sentence)
         self._alone = alone
 
     def publish(self) -> None:

@@ -8,6 +8,7 @@ import json
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -63,9 +64,8 @@ class _Files:
         elif options.calibration_file or not profile.values_file:
             return None  # a calibration that is kept elsewhere is not to change the robot's description
         elif default_robot_id() == "unknown":
-            self._context.log.warning(
-                "HELLO_FLEET_ID is not set: the calibrated joints are not recorded in the robot's values file"
-            )
+            sentence = "HELLO_FLEET_ID is not set: the calibrated joints are not recorded in the robot's values file"
+            self._context.log.warning(sentence)
             return None
         else:
             path = values_file.default_values_path()
@@ -77,9 +77,8 @@ class _Files:
         for file in (self.path, self.values):
             if file == self.path or file and file.exists():
                 backup = rollback(file)
-                self._context.log.info(
-                    f"{file}: restored from {backup.name}; the replaced version is {file.name}.rolled_back"
-                )
+                kept = f"the replaced version is {file.name}.rolled_back"
+                self._context.log.info(f"{file}: restored from {backup.name}; {kept}")
         return 0
 
     def finish(self, found: Outcome) -> int:
@@ -145,9 +144,8 @@ def align(context: RobotContext) -> int:
     method = alignment_of(name, lidars, robot.body, robot.profile.accept, **given)
     if isinstance(method, LidarAlignment) and options.another_place:
         method.load_places(places, files.file.to_left)
-    found = shared.align(
-        robot, method, lidars, robot.clouds("aligning"), context.joint_positions(), files.file, default_robot_id()
-    )
+    clouds, joints = robot.clouds("aligning"), context.joint_positions()
+    found = shared.align(robot, method, lidars, clouds, joints, files.file, default_robot_id())
     if found.note:
         context.log.info(found.note)
     code, result = files.finish(found), found.stages[0].result
@@ -182,9 +180,8 @@ def find_floor(context: RobotContext) -> int:
     if not file.aligned:
         raise InputError(f"{files.path}: has no alignment of the lidars yet; run ros_align_dual_lidar first")
     robot = LiveRobot(context)
-    (described_left,) = robot.frames.wait_for(
-        (options.base_link_frame, options.left_lidar_frame), watchdog=robot.watchdog
-    )
+    base_and_left = options.base_link_frame, options.left_lidar_frame
+    (described_left,) = robot.frames.wait_for(base_and_left, watchdog=robot.watchdog)
     names = lidars_of(options)
     if lacking := ", ".join(name for name in names if name not in ("left", *file.to_left)):
         raise InputError(f"{files.path}: has no alignment of {lacking}; run ros_align_dual_lidar first")
@@ -258,9 +255,8 @@ def calibrate_by_driving(context: RobotContext) -> int:
     robot = LiveRobot(context)
     lidars = robot.at(robot.described)
     robot.frames.wait_for_description(robot.watchdog)
-    taken = context.drive(
-        robot, directory, lambda stations: shared.solve_drive(robot, lidars, stations, profile.accept)
-    )
+    solve = partial(shared.solve_drive, robot, lidars, accept=profile.accept)
+    taken = context.drive(robot, directory, solve)
     if taken is None:
         return 0
     plan, result = taken

@@ -294,12 +294,10 @@ def publish_footprint(context: RobotContext) -> None:
     """Publish the footprint until a signal ends the node. Raises `InputError` for a model that cannot be used."""
     options = context.options
     path = context.arguments.file or own_model_path()
-    if context.arguments.file and not Path(path).is_file():
-        raise InputError(f"{path}: no such file; name the file of fit_body_shape_model")
     if not Path(path).is_file():
-        raise InputError(
-            f"{path}: there is no body shape yet; run ros_calibrate_robot, or name the file of fit_body_shape_model"
-        )
+        none = "there is no body shape yet; run ros_calibrate_robot, or"
+        lacking = "no such file;" if context.arguments.file else none
+        raise InputError(f"{path}: {lacking} name the file of fit_body_shape_model")
     model = load_body_shape_model(path)
     for warning in model.warnings:
         context.log.warning(warning)

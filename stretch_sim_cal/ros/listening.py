@@ -168,9 +168,8 @@ class FrameListener:
             MatchedSubscription(context, TFMessage, topic, self._take, depth=100, latched=True)
             for topic in ("/tf_static", "/tf")
         )
-        description = MatchedSubscription(
-            context, String, DESCRIPTION_TOPIC, self._take_description, depth=1, latched=True
-        )
+        take = self._take_description
+        description = MatchedSubscription(context, String, DESCRIPTION_TOPIC, take, depth=1, latched=True)
         self._subscriptions = (static, moving, description)
         # Published once, before this node began to listen: it may take its time on a busy machine.
         self._latched = (static, description)

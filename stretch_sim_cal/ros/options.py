@@ -217,9 +217,8 @@ def checked_topic(node, topic: str) -> str:
     try:
         validate_full_topic_name(expand_topic_name(topic, node.get_name(), node.get_namespace()))
     except (ValueError, InvalidTopicNameException) as error:
-        raise InputError(
-            f"topic '{topic}': is not a name in ROS; use letters, digits, '_' and '/', and no digit behind a '/'"
-        ) from error
+        allowed = "use letters, digits, '_' and '/', and no digit behind a '/'"
+        raise InputError(f"topic '{topic}': is not a name in ROS; {allowed}") from error
     return topic
 
 

@@ -204,9 +204,7 @@ class SimulatedBase:
     `~/true_odometry`. `state` is the driver's (`DriverState`). A stamped twist counts from its stamp on, one without
     from when it comes: motion by stamped twists, sent before they are due, does not depend on the machine's load."""
 
-    def __init__(
-        self, node: Node, create: Callable[..., Publisher], driving: DrivingBase, footprint: str, state: Any
-    ):  # fmt: skip
+    def __init__(self, node: Node, create: Callable[..., Publisher], driving: DrivingBase, footprint: str, state):
         self._log = node.get_logger()
         self._driving, self._state = driving, state
         self.stop, self.step = driving.stop, driving.step

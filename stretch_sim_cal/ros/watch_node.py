@@ -154,16 +154,13 @@ class Watcher:
             refused.append(f"the robot's own returns: {error}")
         return Measurement(stamp, self._place, vectors, arm, tuple(map(one_line, refused)))
 
-    def _own(
-        self, seen: list[dict[str, np.ndarray]], described: dict[str, np.ndarray]
-    ) -> tuple[dict[str, Any], str]:  # fmt: skip
+    def _own(self, seen: list[dict[str, np.ndarray]], described: dict[str, np.ndarray]) -> tuple[dict[str, Any], str]:
         """Return where each lidar is against its returns from the robot, and the arm's pose."""
         if self._frames.description is None:
             raise InputError("no /robot_description")
         if self._robot is None:
-            self._robot = MountedRobot(
-                parse_urdf(self._frames.description, mesh_folders=self._profile.description.packages), self._profile
-            )
+            model = parse_urdf(self._frames.description, mesh_folders=self._profile.description.packages)
+            self._robot = MountedRobot(model, self._profile)
         joints = self._joints.commanded
         for joint in self._profile.check_joints[:1]:
             if joint not in joints:
