@@ -41,16 +41,13 @@ def run(args: argparse.Namespace, outcome: dict[str, Any]) -> int:
     dataset = read_dataset(args.directory)
     source = args.model or dataset.description_file
     profile = profile_called(args.robot)
+    remedy = "give the robot's profile with --robot"
     if dataset.joint_names != profile.planned_names:
-        raise InputError(
-            f"{args.directory}: its joints are {', '.join(dataset.joint_names) or 'none'}, those of {profile.name} "
-            f"{', '.join(profile.planned_names) or 'none'}; give the robot's profile with --robot"
-        )
+        own, others = (", ".join(names) or "none" for names in (profile.planned_names, dataset.joint_names))
+        raise InputError(f"{args.directory}: its joints are {others}, those of {profile.name} {own}; {remedy}")
     if dataset.lidars not in (SIDES, tuple(profile.lidars)):
-        raise InputError(
-            f"{dataset.directory}: was recorded by lidars {', '.join(dataset.lidars)}, {profile.name} has "
-            f"{', '.join(profile.lidars)}; give the robot's profile with --robot"
-        )
+        own, others = ", ".join(profile.lidars), ", ".join(dataset.lidars)
+        raise InputError(f"{dataset.directory}: was recorded by lidars {others}, {profile.name} has {own}; {remedy}")
     model = load_model(source_of(source), mesh_folders=profile.description.packages)
     fitted = fit_dataset(dataset, RobotBody(model, dataset.footprint_from_base_link, profile), settings)
     model, seen = fitted.model, fitted.seen

@@ -107,10 +107,8 @@ def _station(path: Path, args: argparse.Namespace, names: tuple[str, str], candi
                 raise InputError(f"{path}: {side} lidar: {signature}") from signature
             if signature.sensor is None:
                 tables = ", ".join(f"{sensor.name} ({sensor.num_channels} channels)" for sensor in candidates)
-                raise InputError(
-                    f"{path}: {side} lidar: its points have rings 0 to {signature.num_channels - 1}, whose "
-                    f"elevations match none of {tables}; give the sensor's file with --sensor"
-                )
+                seen = f"its points have rings 0 to {signature.num_channels - 1}, whose elevations match none of"
+                raise InputError(f"{path}: {side} lidar: {seen} {tables}; give the sensor's file with --sensor")
         source = recorded.open_source(args, recording)
         station = StationScans(
             (found["left"], found["right"]),

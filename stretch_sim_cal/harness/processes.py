@@ -324,10 +324,8 @@ class Runner:
                 while not (goes_on.wait(POLL) or self._next_is_due(sequence) or sequence.over):
                     if time.monotonic() - started > process.timeout:
                         missed = f"did not print '{process.ready_line}'" if process.ready_line else "did not finish"
-                        raise RunFailure(
-                            f"{process.name} ({process.executable}) {missed} within {process.timeout:.0f} s; "
-                            f"its output is in {self._logs / process.name}.log"
-                        )
+                        missed += f" within {process.timeout:.0f} s; its output is in {self._logs / process.name}.log"
+                        raise RunFailure(f"{process.name} ({process.executable}) {missed}")
             finally:
                 self.seconds[process.name] = round(time.monotonic() - started, 2)
                 self._echo(process, None)

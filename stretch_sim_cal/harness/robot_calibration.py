@@ -292,10 +292,8 @@ def conduct(session: Session, args: argparse.Namespace, say: Callable) -> int:
         failure = _from_places(session, args, run) if stage == "alignment" else run()
         if failure is not None:
             error = {1: Refused, 2: InputError}.get(failure.exit_code, RunFailure)
-            raise error(
-                f"{TITLES[stage]}: {failure.reason}; {TRY_AGAIN}, or --accept the completed stages, or --discard "
-                f"(all output: {session.files.logs / stage})"
-            )
+            remedy = f"{TRY_AGAIN}, or --accept the completed stages, or --discard"
+            raise error(f"{TITLES[stage]}: {failure.reason}; {remedy} (all output: {session.files.logs / stage})")
     code = accept(session, args, say, ask=not args.yes)
     if view is not None:
         view.close()
@@ -408,10 +406,8 @@ def accept(session: Session, args: argparse.Namespace, say: Callable, ask: bool 
         outcome |= {"accepted": True, "files": [str(path) for path in files]}
         say("\n".join(f"in use: {path}" for path in files) or "nothing has changed")
         say(f"report: {page}; --rollback restores the previous calibration")
-        say(
-            "next: restart the robot's driver, so that its description takes the new lidar joints; then run "
-            "ros_broadcast_calibration, and ros_watch_calibration during the robot's work"
-        )
+        next_steps = "restart the robot's driver, so that its description takes the new lidar joints; then run"
+        say(f"next: {next_steps} ros_broadcast_calibration, and ros_watch_calibration during the robot's work")
     if args.json:
         print(json.dumps(outcome | {"page": str(page)}))
     return 0

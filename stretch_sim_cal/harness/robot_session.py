@@ -89,10 +89,8 @@ class Session:
             return cls._begin(folder)
         session = cls.load(folder)
         if session.robot_id != default_robot_id():
-            raise InputError(
-                f"{folder}: holds a calibration of robot {session.robot_id}, this one is {default_robot_id()}; set "
-                "HELLO_FLEET_ID, or discard it with --discard"
-            )
+            whose = f"holds a calibration of robot {session.robot_id}, this one is {default_robot_id()}"
+            raise InputError(f"{folder}: {whose}; set HELLO_FLEET_ID, or discard it with --discard")
         session.continued = True
         return session
 

@@ -22,7 +22,7 @@ from stretch_sim_cal.recording.stations import still_within
 from stretch_sim_cal.recording.topics import JOINT_STATES
 from stretch_sim_cal.robot.model import RobotModel
 from stretch_sim_cal.robot.profile import RobotProfile
-from stretch_sim_cal.ros.listening import FrameListener, JointListener, calibrated_frame_of, depth_for
+from stretch_sim_cal.ros.listening import SYNCHRONISE, FrameListener, JointListener, calibrated_frame_of, depth_for
 from stretch_sim_cal.ros.permission import SoleUse
 from stretch_sim_cal.ros.watchdog import Patience
 
@@ -273,11 +273,9 @@ def capture(context, state: ArmState, watchdog, settings: CollectionSettings, po
             fresh = [each for each in sets if each.stamp >= settled]
             stale = 0 if fresh else stale + len(sets)
             if stale > STALE:
-                raise RunFailure(
-                    f"the clouds' stamps are {1e-9 * (state.stamp - sets[-1].stamp):.1f} s behind those of "
-                    f"{JOINT_STATES}: scans cannot be matched with arm poses; synchronise the lidars' clocks with the "
-                    "robot's"
-                )
+                behind = f"{1e-9 * (state.stamp - sets[-1].stamp):.1f} s behind those of {JOINT_STATES}"
+                matched = "scans cannot be matched with arm poses"
+                raise RunFailure(f"the clouds' stamps are {behind}: {matched}; {SYNCHRONISE}")
             sets.clear()
             used += [(each, dict(state.positions)) for each in fresh]
     seen = {name: [each.clouds[name] for each, _ in used] for name in clouds.topics}

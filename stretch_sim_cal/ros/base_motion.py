@@ -159,10 +159,9 @@ class BaseMotion:
             if self._odometer.stands:
                 return
             if patience.over:
-                raise RunFailure(
-                    f"{self._odometer.topic} does not come to rest after the command to stop; odometry "
-                    f"may change by {1e3 * STILL[0]:g} mm and {np.degrees(STILL[2]):.2g} deg while the robot stands"
-                )
+                still = f"{1e3 * STILL[0]:g} mm and {np.degrees(STILL[2]):.2g} deg while the robot stands"
+                moves = f"{self._odometer.topic} does not come to rest after the command to stop"
+                raise RunFailure(f"{moves}; odometry may change by {still}")
 
     def stop(self) -> None:
         """Publish zero velocity until odometry says that the robot stands; also after a signal has ended spinning."""

@@ -142,10 +142,9 @@ class _Collection:
             self.say(f"skipped: {describe(skipped.pose, self.profile)}: {skipped.reason}")
         if len(plan.skipped) > SKIPPED_SHOWN:
             self.say(f"skipped: {len(plan.skipped) - SKIPPED_SHOWN} more, listed in the dataset's metadata")
-        self.say(
-            f"plan '{settings.plan}' of {settings.source}: {len(plan.visits)} poses to capture, {len(plan.skipped)} "
-            f"skipped, about {duration(self._seconds(plan))} of the robot's time"
-        )
+        counts = f"{len(plan.visits)} poses to capture, {len(plan.skipped)} skipped"
+        takes = f"about {duration(self._seconds(plan))} of the robot's time"
+        self.say(f"plan '{settings.plan}' of {settings.source}: {counts}, {takes}")
 
     def _seconds(self, plan: Plan) -> float:
         per_sample = self.settings.settle_time + self.settings.frames * FRAME_PERIOD + PER_SAMPLE
@@ -173,10 +172,9 @@ class _Collection:
         found = sweep.obstacle(points, self.plan.tour, state.by_command, self.settings.clearance)
         if found is not None:
             x, y, z = found.nearest
-            raise Refused(
-                f"an obstacle is in the arm's way: {found.count} points, nearest at x {x:.2f} y {y:.2f} z {z:.2f} m in "
-                "base_footprint; clear the room around the robot, or give --ignore-obstacles"
-            )
+            what = f"{found.count} points, nearest at x {x:.2f} y {y:.2f} z {z:.2f} m in base_footprint"
+            remedy = "clear the room around the robot, or give --ignore-obstacles"
+            raise Refused(f"an obstacle is in the arm's way: {what}; {remedy}")
 
     def sweep(self, motion: ArmMotion, capture: Callable[[], Capture], writer: DatasetWriter) -> None:
         """Move to every pose of the plan, capture it and write it, whole, before the next; and move back."""
@@ -226,10 +224,8 @@ def _room_watched(context: RobotContext, model: RobotModel, poses: CalibratedPos
             chosen = np.unique(np.linspace(0, len(passed) - 1, STATES).astype(int))
             found = room.look(seen.clouds, [passed[index] for index in chosen])
             if found is not None:
-                raise Refused(
-                    f"the arm was stopped: something approached, at x {found[0]:.1f} y "
-                    f"{found[1]:.1f} m in base_footprint; when the room is clear, continue with the same folder"
-                )
+                what = f"something approached, at x {found[0]:.1f} y {found[1]:.1f} m in base_footprint"
+                raise Refused(f"the arm was stopped: {what}; when the room is clear, continue with the same folder")
 
     # What is late is of no use here, and must not keep the arm's own messages waiting.
     clouds = context.clouds(context.options, watchdog, depth=2, on_set=take)

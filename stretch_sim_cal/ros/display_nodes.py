@@ -15,19 +15,8 @@ from std_srvs.srv import Trigger
 from visualization_msgs.msg import MarkerArray
 
 from stretch_sim_cal.calibration.body import SETTINGS_NAME
-from stretch_sim_cal.calibration.body.model import (
-    BodyShapeModel,
-    description_hash,
-    load_body_shape_model,
-    robot_identity,
-)
-from stretch_sim_cal.calibration.body.settings import (
-    find_settings,
-    own_model_path,
-    own_settings_path,
-    save_zones,
-    zone_settings,
-)
+from stretch_sim_cal.calibration.body import model as models
+from stretch_sim_cal.calibration.body import settings as body_settings
 from stretch_sim_cal.calibration.zones import Zones, ZoneSettings
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.points import convex_hull
@@ -118,10 +107,10 @@ class BodyShapeVisualizer(Visualizer):
 
     def __init__(self, context: RobotContext):
         self._context, self._options = context, context.options
-        self._model = load_body_shape_model(context.arguments.file)
+        self._model = models.load_body_shape_model(context.arguments.file)
         for warning in self._model.warnings:
             context.log.warning(warning)
-        self._settings_path = find_settings(context.options.settings)
+        self._settings_path = body_settings.find_settings(context.options.settings)
         self._settings = self._read_zones()
         self._warn_of_other_heights()
         super().__init__(context, VISUALIZE_BODY_SHAPE.options, BODY_TOPICS)
@@ -140,7 +129,7 @@ class BodyShapeVisualizer(Visualizer):
 
     def _read_zones(self) -> ZoneSettings:
         """Return the zones of the settings file, with the parameters that were given in their place."""
-        options, written = self._options, zone_settings(self._settings_path)
+        options, written = self._options, body_settings.zone_settings(self._settings_path)
         for option in ZONE_OPTIONS:
             if getattr(options, option.name) is None:
                 value = getattr(written, option.name)
@@ -153,11 +142,11 @@ class BodyShapeVisualizer(Visualizer):
         return ZoneSettings(**{option.name: getattr(self._options, option.name) for option in ZONE_OPTIONS})
 
     def _offer_to_save(self) -> None:
-        target = own_settings_path() if self._options.settings == SETTINGS_NAME else self._settings_path
+        target = body_settings.own_settings_path() if self._options.settings == SETTINGS_NAME else self._settings_path
 
         def save(_request: Trigger.Request, _response: Trigger.Response) -> Trigger.Response:
             try:
-                backup = save_zones(self._given_zones(), self._settings_path, target)
+                backup = body_settings.save_zones(self._given_zones(), self._settings_path, target)
             except InputError as error:
                 return Trigger.Response(success=False, message=str(error))
             self._settings_path = target
@@ -183,10 +172,10 @@ class BodyShapeVisualizer(Visualizer):
             return
         self._compared, here = True, None
         try:
-            here = description_hash(parse_urdf(self._frames.description), profile=self._profile)
+            here = models.description_hash(parse_urdf(self._frames.description), profile=self._profile)
         except InputError as error:  # a description without meshes can be shown all the same
             self._context.log.warning(f"the model cannot be compared with /robot_description: {error}")
-        for mismatch in self._model.mismatches(robot_identity()["tool_id"], here):
+        for mismatch in self._model.mismatches(models.robot_identity()["tool_id"], here):
             self._context.log.warning(mismatch)
 
     def zones(self) -> Zones | None:
@@ -235,13 +224,13 @@ class BodyShapeVisualizer(Visualizer):
         self._publish(records, classes, seen.stamp)
 
 
-def _beyond(model: BodyShapeModel, joint: str, joints: Mapping[str, float]) -> str:
+def _beyond(model: models.BodyShapeModel, joint: str, joints: Mapping[str, float]) -> str:
     low, high = model.covers[joint]
     return f"{joint} is at {joints[joint]:.2f}, the model was fitted for {low:.2f} .. {high:.2f}"
 
 
 class Footprint:
-    def __init__(self, context: RobotContext, model: BodyShapeModel, settings: ZoneSettings):
+    def __init__(self, context: RobotContext, model: models.BodyShapeModel, settings: ZoneSettings):
         self._context, self._model, self._settings = context, model, settings
         self._joints = JointListener(context, profile=profile_called(context.options.robot))
         # A shape that covers the robot wherever its arm is, as far as the model was fitted.
@@ -293,15 +282,15 @@ class Footprint:
 def publish_footprint(context: RobotContext) -> None:
     """Publish the footprint until a signal ends the node. Raises `InputError` for a model that cannot be used."""
     options = context.options
-    path = context.arguments.file or own_model_path()
+    path = context.arguments.file or body_settings.own_model_path()
     if not Path(path).is_file():
         none = "there is no body shape yet; run ros_calibrate_robot, or"
         lacking = "no such file;" if context.arguments.file else none
         raise InputError(f"{path}: {lacking} name the file of fit_body_shape_model")
-    model = load_body_shape_model(path)
+    model = models.load_body_shape_model(path)
     for warning in model.warnings:
         context.log.warning(warning)
-    Footprint(context, model, zone_settings(find_settings(options.settings)))
+    Footprint(context, model, body_settings.zone_settings(body_settings.find_settings(options.settings)))
     print(f"publishing the footprint of {path} on {options.topics} and the stop zone on /stop_zone", flush=True)
     context.spin()
 

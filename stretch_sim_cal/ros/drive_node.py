@@ -26,7 +26,7 @@ from stretch_sim_cal.recording.stations import SCAN, SETTLE, RecordedStation, Sc
 from stretch_sim_cal.recording.topics import DESCRIPTION_TOPIC, TF_TYPE
 from stretch_sim_cal.ros.arm import STALE
 from stretch_sim_cal.ros.base_motion import BaseMotion, Odometer, Speeds
-from stretch_sim_cal.ros.listening import LidarClouds, LiveRobot
+from stretch_sim_cal.ros.listening import SYNCHRONISE, LidarClouds, LiveRobot
 from stretch_sim_cal.ros.node_main import NodeContext
 from stretch_sim_cal.ros.permission import SoleUse, ask, check_driver
 from stretch_sim_cal.ros.watchdog import Patience
@@ -87,10 +87,8 @@ def drive(
         say(f"{number:4d}. {stop.words}")
     if plan.note:
         say(plan.note)
-    say(
-        f"{len(plan.stops)} stops, about {duration(seconds)} of the robot's time; its body stays within "
-        f"{plan.reach:.1f} m of its present place"
-    )
+    takes, near = f"about {duration(seconds)} of the robot's time", f"within {plan.reach:.1f} m of its present place"
+    say(f"{len(plan.stops)} stops, {takes}; its body stays {near}")
     ending = course.expected()
     say(f"expected: after {_counted(ending, plan)} {ending.why}")
     if arguments.dry_run:
@@ -253,11 +251,9 @@ class _Drive:
                     raise self._apart("the lidars", last)
 
     def _apart(self, who: str, stamp: int) -> RunFailure:
-        return RunFailure(
-            f"the stamps of {who} are {1e-9 * (stamp - self.odometer.stamp):+.1f} s from those of "
-            f"{self.odometer.topic}: scans cannot be matched with stops; synchronise the lidars' clocks with the "
-            "robot's"
-        )
+        apart = f"{1e-9 * (stamp - self.odometer.stamp):+.1f} s from those of {self.odometer.topic}"
+        matched = "scans cannot be matched with stops"
+        return RunFailure(f"the stamps of {who} are {apart}: {matched}; {SYNCHRONISE}")
 
 
 class _Tape(contextlib.AbstractContextManager):

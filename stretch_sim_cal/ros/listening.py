@@ -24,6 +24,7 @@ from stretch_sim_cal.ros.watchdog import Watchdog, progressing
 from stretch_sim_cal.sensor.sensor import sensors_called
 
 LOOK_EVERY = 0.25  # s of wall time
+SYNCHRONISE = "synchronise the lidars' clocks with the robot's"
 
 
 def type_name(message_type: type) -> str:

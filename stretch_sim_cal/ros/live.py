@@ -21,7 +21,7 @@ from stretch_sim_cal.recording.topics import sensor_lines
 from stretch_sim_cal.robot.description import parse_urdf
 from stretch_sim_cal.robot.profile import profile_called
 from stretch_sim_cal.ros.arm import ArmMotion, ArmState
-from stretch_sim_cal.ros.listening import FrameListener, LiveRobot, depth_for, described_poses
+from stretch_sim_cal.ros.listening import SYNCHRONISE, FrameListener, LiveRobot, depth_for, described_poses
 from stretch_sim_cal.ros.node_commands import BROADCAST, LIVE, VERIFY
 from stretch_sim_cal.ros.node_main import NodeContext, in_node
 from stretch_sim_cal.ros.permission import check_driver
@@ -188,8 +188,7 @@ class _Looking:
         if abs(delay) > LATE:
             raise Refused(
                 f"{said}, but their stamps are {delay:.1f} s behind the robot's clock: poses of the arm cannot be "
-                "matched with scans; synchronise the lidars' clocks with the robot's (PTP), or use "
-                "--use-sim-time for a simulated robot"
+                f"matched with scans; {SYNCHRONISE} (PTP), or use --use-sim-time for a simulated robot"
             )
         if rate < SLOWEST:
             self._say("lidars", NOTE, f"{said}: slower than {SLOWEST:g} Hz, so everything takes longer")

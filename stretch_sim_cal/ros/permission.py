@@ -80,10 +80,8 @@ def check_driver(context: NodeContext, modes: Sequence[str] = MOVING_MODES, home
     mode = states.get("/mode")
     if mode is not None and mode not in modes:
         driver = next(map(node_name, context.node.get_publishers_info_by_topic("/mode")), "/stretch_driver")
-        raise Refused(
-            f"the driver's mode is '{mode}', it has to be {' or '.join(modes)}; "
-            f"for example: ros2 param set {driver} mode {modes[0]}"
-        )
+        example = f"ros2 param set {driver} mode {modes[0]}"
+        raise Refused(f"the driver's mode is '{mode}', it has to be {' or '.join(modes)}; for example: {example}")
     for topic, state in states.items():
         if state is None:
             needed = f"{' or '.join(modes)} is needed" if topic == "/mode" else "check it yourself"
