@@ -286,8 +286,9 @@ def _judged_drive(case: SimulatedCase) -> dict[str, Any]:
     every = replace(driven, refusals=[*driven.refusals, *driven.floor.refusals, *driven.wheels.refusals])
     places = np.array([true[name][:3, 3] - pose[:3, 3] for name, pose in poses.items()])
     turned = [true[name][:3, :3] @ pose[:3, :3].T for name, pose in poses.items()]
-    at_first = [inverse(each[next(iter(poses))]) for each in (true, poses)]
-    between = [error(at_first[0] @ true[name], at_first[1] @ pose)[0] for name, pose in poses.items()]
+    first = next(iter(poses))
+    true_first, found_first = inverse(true[first]), inverse(poses[first])
+    between = [error(true_first @ true[name], found_first @ pose)[0] for name, pose in poses.items()]
     return _judged_lidars("drive", every, true, poses, driven.wheels.covariance) | {
         "drive.between_mm": 1e3 * max(between), "drive.height_mm": 1e3 * float(np.abs(places[:, 2]).max()),
         "drive.lever_mm": 1e3 * float(np.hypot(*places[:, :2].T).max()),

@@ -282,11 +282,9 @@ def read_table(folder: Path) -> pa.Table:
 
 
 @contextmanager
-def cluster(
-    address: str | None, workers: int, memory_limit: float, tls: Sequence[Path] | None = None
-) -> Iterator[Client]:
-    """Yield a client of the scheduler at `address`, or of a cluster of so many local processes, one thread each. `tls`
-    are files: the authority's certificate, the client's, its key. Raises `InputError` without such a scheduler."""
+def cluster(address: str | None, workers: int, memory: float, tls: Sequence[Path] | None = None) -> Iterator[Client]:
+    """Yield a client of the scheduler at `address`, or of a cluster of so many local processes, one thread each with at
+    most `memory` (MB). `tls` are files: the authority's certificate, the client's, its key. Raises `InputError`."""
     with dask.config.set(CONFIGURATION | {"distributed.comm.timeouts.connect": SCHEDULER_SILENT}):
         if address is not None:
             try:
@@ -306,7 +304,7 @@ def cluster(
             return
         # The worker itself is small; the limit is for the process that computes, which sets it itself.
         with scratch_folder() as scratch, dask.config.set({"temporary-directory": str(scratch)}), LocalCluster(
-            n_workers=workers, threads_per_worker=1, processes=True, memory_limit=f"{memory_limit:.0f}MB",
+            n_workers=workers, threads_per_worker=1, processes=True, memory_limit=f"{memory:.0f}MB",
             dashboard_address="127.0.0.1:0", env={"TMPDIR": str(scratch)},
         ) as local, Client(local) as client:  # fmt: skip
             yield client

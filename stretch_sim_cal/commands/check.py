@@ -127,9 +127,10 @@ def _contents(calibration: CalibrationFile, model: checks.Described, now: dateti
 
 
 def _mounts(calibration: CalibrationFile) -> dict[str, Any] | None:
-    every = each_mount(calibration, stored_mounts(calibration)).items()
-    deviations = {side: _in_units(*total_deviations(covariance, pose)) for side, (pose, covariance) in every}
-    return {side: {**_pose(pose), "standard_deviation": deviations[side]} for side, (pose, _) in every} or None
+    found = {}
+    for side, (pose, covariance) in each_mount(calibration, stored_mounts(calibration)).items():
+        found[side] = {**_pose(pose), "standard_deviation": _in_units(*total_deviations(covariance, pose))}
+    return found or None
 
 
 def _pose(pose: np.ndarray) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from stretch_sim_cal.calibration.lidars import DescribedLidar, lidars_at
-from stretch_sim_cal.calibration.pipeline import together
+from stretch_sim_cal.calibration.pipeline import Clouds, together
 from stretch_sim_cal.calibration.surfaces import body_settings
 from stretch_sim_cal.command import warn
 from stretch_sim_cal.commands.described import urdf_text
@@ -29,6 +29,7 @@ from stretch_sim_cal.sensor.sensor import Sensor, Sensors, for_each, of_two, sen
 from stretch_sim_cal.sensor.signature import Signature, known_sensors
 
 MAX_TIME_DIFFERENCE = CLOUD_OPTIONS[-1].default
+Signatures = Mapping[str, Signature | InputError]
 NAMES = {each.name.replace("_link", "").replace("_lidar", ""): each for each in (*LIDAR_OPTIONS[1:], FOOTPRINT_OPTION)}
 """The options of nodes that name topics and frames, by the arguments of commands."""
 
@@ -36,7 +37,6 @@ NAMES = {each.name.replace("_link", "").replace("_lidar", ""): each for each in 
 def add_recording_arguments(parser: argparse.ArgumentParser, with_sensor: bool = True) -> None:
     """Declare the names of topics and frames in a recording; those that are not given are the robot profile's."""
     add = parser.add_argument
-    profile = stretch_profile()
     add("--robot", metavar="FILE",
         help="the robot's profile, for the topics, frames and sensor that are not given: a name in config/robots/ or a "
         "path (default: the Stretch's)")  # fmt: skip
@@ -47,7 +47,7 @@ def add_recording_arguments(parser: argparse.ArgumentParser, with_sensor: bool =
     if with_sensor:
         add("--sensor", metavar="NAME",
             help="kind of the lidars, or LEFT,RIGHT: names in config/, sensor files, or 'unknown' (default: "
-            f"the profile's, {profile.sensor}, or the one that fits the recorded points)")  # fmt: skip
+            f"the profile's, {stretch_profile().sensor}, or the one that fits the recorded points)")  # fmt: skip
     model = "URDF with the lidars' poses (or stretch4; default: the recording's, else that of --robot)"
     add("--model", metavar="FILE", help=model)
     apart = f"largest time between the clouds of a pair (default: {MAX_TIME_DIFFERENCE} s)"
@@ -85,7 +85,7 @@ class Source:
     profile: RobotProfile
 
     @cached_property
-    def signatures(self) -> dict[str, Signature | InputError]:
+    def signatures(self) -> Signatures:
         """What the first clouds of each lidar show of sensor and driver."""
         return recorded_kinds(self.recording, self.topics, self.profile)
 
@@ -110,7 +110,7 @@ class Source:
     def lidars(self) -> dict[str, DescribedLidar]:
         return lidars_at(self.described, self.sensors)
 
-    def clouds(self, limit: int, label: str) -> Iterator[dict[str, np.ndarray]]:
+    def clouds(self, limit: int, label: str) -> Iterator[Clouds]:
         """Yield up to `limit` clouds (N, 5 or 3) by lidar, of one or two as `sets`, of more the first of each."""
         if set(self.topics) <= set(SIDES):
             yield from self.sets(limit, label)
@@ -120,7 +120,7 @@ class Source:
 
     def sets(
         self, limit: int, label: str, read: Callable[[Any], np.ndarray] = returns_from_message
-    ) -> Iterator[dict[str, np.ndarray]]:
+    ) -> Iterator[Clouds]:
         """Yield up to `limit` clouds of one time of one or two lidars, and print counts; `read` is of a message."""
         named = ({side: each[side] for side in SIDES if side in each} for each in (self.topics, self.frames))
         sets = bag.RecordedSets(self.recording, *named, self.args.max_time_difference, limit, warn, read)
@@ -155,14 +155,12 @@ def candidate_sensors(profile: RobotProfile) -> list[Sensor]:
     return list({sensor.name: sensor for sensor in kinds}.values())
 
 
-def recorded_kinds(
-    recording: Recording, topics: dict[str, str], profile: RobotProfile
-) -> dict[str, Signature | InputError]:
+def recorded_kinds(recording: Recording, topics: dict[str, str], profile: RobotProfile) -> Signatures:
     """Return what the first clouds show of sensor and driver, by lidar. Raises `InputError` if a topic is missing."""
     return bag.recorded_signatures(recording, topics, SCANS, candidate_sensors(profile))
 
 
-def taken_sensors(found: Mapping[str, Signature | InputError], args: argparse.Namespace, profile: RobotProfile):
+def taken_sensors(found: Signatures, args: argparse.Namespace, profile: RobotProfile):
     """Return the kinds of a recording's lidars: `--sensor`, else as recognised. Raises `InputError` if several fit."""
     if args.sensor:
         return sensors_called(args.sensor)

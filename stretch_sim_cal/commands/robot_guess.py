@@ -137,8 +137,7 @@ def _lidars(given, model, left: str | None, right: str | None, further: Sequence
         guess.found.append(f"assumed to be a laser that scans a single plane: {', '.join(others)}")
         named = sure
     candidates = list(dict.fromkeys(link for link, _ in sensors if link not in planar and link in model.links))
-    named = [link for link in named if link not in further]
-    candidates, sure = ([link for link in links if link not in further] for links in (candidates, sure))
+    candidates, named, sure = ([link for link in links if link not in further] for links in (candidates, named, sure))
     if not candidates or (sure and len(candidates) != 2 and not set(candidates) <= set(sure)):
         candidates = named  # what scans and is not called a lidar, such as a range finder, is none
     if len(candidates) > 2:  # a housing and the frame in it: the one below has the rays

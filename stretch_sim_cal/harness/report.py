@@ -214,8 +214,7 @@ def outlines(panels: Sequence[Mapping[str, Any]], columns: int = 4, title: str =
     height = width * (high - low)[1] / (high - low)[0] + 0.45 + 0.17 * longest
     size = width * columns, height * rows + 0.8
     figure, axes = plt.subplots(rows, columns, figsize=size, squeeze=False, sharex=True, sharey=True)
-    for axis in axes.flat[len(panels) :]:
-        axis.set_visible(False)
+    plt.setp(axes.flat[len(panels) :], visible=False)
     for axis, panel in zip(axes.flat, panels, strict=False):
         for name, arrays in panel["areas"].items():
             axis.add_collection(PolyCollection(arrays, facecolor="#d8d8d8", edgecolor=TRUE, alpha=0.7, label=name))

@@ -60,7 +60,7 @@ def presents(
 ) -> Iterator[tuple[str, bool, str]]:
     """Yield by stage whether the robot's result holds on fresh clouds, and why, up to the first that does not."""
     file = session.old
-    verification: Verification | None = None
+    verification = Verification()
     wrong = problems(file) if file.data else []
     if file.aligned:
         try:
@@ -93,11 +93,11 @@ def presents(
 # Each returns why a result of the robot may be kept. Raises `InputError`, with the reason, if it may not.
 
 
-def _verified(verification: Verification | None, what: str, known: Any) -> str:
+def _verified(verification: Verification, what: str, known: Any) -> str:
     if known is None:
         raise InputError(NONE)
-    drifts = [] if verification is None else [each for each in verification.drifts if each.name.startswith(what)]
-    asked = [] if verification is None else [each for each in verification.open_questions if each.startswith(what)]
+    drifts = [each for each in verification.drifts if each.name.startswith(what)]
+    asked = [each for each in verification.open_questions if each.startswith(what)]
     said = "; ".join([*(drift.sentence() for drift in drifts), *asked]) or NOT_COMPARED
     if not drifts or any(drift.verdict != HOLDS for drift in drifts):
         raise InputError(said)

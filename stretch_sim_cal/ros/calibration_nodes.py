@@ -156,9 +156,7 @@ def align(context: RobotContext) -> int:
     return code
 
 
-def _keep_places(
-    context: RobotContext, alignment: LidarAlignment, result: LidarPoses, path: Path, file: CalibrationFile
-) -> None:
+def _keep_places(context, alignment: LidarAlignment, result: LidarPoses, path: Path, file: CalibrationFile) -> None:
     """Keep what was seen for another standing place to be added to, unless the last one is refused by itself."""
     if all(coded(refusal).code in OF_ALL_PLACES for refusal in result.refusals):
         alignment.save_places(path, file.to_left)

@@ -70,9 +70,7 @@ def known_of(result: DrivenResult) -> Known:
     return Known(wheels.known, scales, wheels.slip, wheels.deviations, accepted)
 
 
-def drive(
-    context: NodeContext, robot: LiveRobot, directory: Path, solve: Solve
-) -> tuple[DrivePlan, DrivenResult] | None:
+def drive(context, robot: LiveRobot, directory: Path, solve: Solve) -> tuple[DrivePlan, DrivenResult] | None:
     """Check, plan, ask, drive until `solve` knows enough, and write the recording `directory`. Return the plan and the
     last result, None of a dry run. Raises `Refused` without room, if something comes near or the base does not obey."""
     options, arguments, base = context.options, context.arguments, robot.profile.driven_base
@@ -159,9 +157,7 @@ class _Drive:
         self._context.spin_until(enough, watchdog=self._robot.watchdog)
         return np.concatenate([points for own in seen.values() for points in own]), self.odometer.pose
 
-    def follow(
-        self, course: Course, begin: np.ndarray, motion: BaseMotion, body: DrivingBody, directory: Path
-    ) -> Ending:  # fmt: skip
+    def follow(self, course: Course, begin: np.ndarray, motion: BaseMotion, body: DrivingBody, folder: Path) -> Ending:
         """Drive along a course from the pose `begin`, (3,) by odometry, and record it in a folder."""
         cosine, sine = np.cos(begin[2]), np.sin(begin[2])
         number, foreseen = 0, len(course.plan.stops)
@@ -193,7 +189,7 @@ class _Drive:
             self.results.append(self._solve(found))
             return known_of(self.results[-1])
 
-        with _Tape(self._context, self._robot, self.odometer, directory) as tape:
+        with _Tape(self._context, self._robot, self.odometer, folder) as tape:
             with motion.stopping():
                 self._stand(tape)
             ending = course.follow(go, estimate)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from stretch_sim_cal.calibration.mounts.robot import MountedRobot
+from stretch_sim_cal.calibration.pipeline import Clouds
 from stretch_sim_cal.collection.clearance import Sweep
 from stretch_sim_cal.command import enumerated
 from stretch_sim_cal.errors import InputError, Refused, RunFailure
@@ -57,9 +58,7 @@ def capture(context: RobotContext) -> int:
     return 0
 
 
-def live_clouds(
-    count: int, given: Mapping[str, object]
-) -> tuple[list[dict[str, np.ndarray]], np.ndarray, np.ndarray, str | None]:
+def live_clouds(count: int, given: Mapping[str, object]) -> tuple[list[Clouds], np.ndarray, np.ndarray, str | None]:
     """Return `count` sets of clouds of all lidars by name, base_from_left and the nominal footprint_from_base (4, 4),
     and /robot_description if it is heard; `given` are values of `VERIFY`'s options, by name. Raises `RunFailure` if a
     topic stays silent, `InputError` if frames are missing or ROS 2 is not there."""
@@ -99,7 +98,7 @@ class LiveLook:
     the lidars in base_link, `footprint_from_base` (4, 4 each), and the `description` (URDF)."""
 
     checks: list[Check] = field(default_factory=list)
-    clouds: list[dict[str, np.ndarray]] = field(default_factory=list)
+    clouds: list[Clouds] = field(default_factory=list)
     base_from_lidar: dict[str, np.ndarray] = field(default_factory=dict)
     footprint_from_base: np.ndarray = field(default_factory=lambda: np.eye(4))
     description: str | None = None

@@ -19,8 +19,7 @@ from stretch_sim_cal.recording.clouds import cloud_attributes, layout, message_b
 
 BLUE, BLUE_SHADE = (ColorRGBA(r=0.24, g=0.55, b=1.0, a=opacity) for opacity in (1.0, 0.3))
 RED, RED_SHADE = (ColorRGBA(r=0.9, g=0.15, b=0.15, a=opacity) for opacity in (1.0, 0.3))
-# A little above the floor and each other, so that none of them flickers in another.
-SHADE_HEIGHT, LINE_HEIGHT = 0.004, 0.008
+SHADE_HEIGHT, LINE_HEIGHT = 0.004, 0.008  # above the floor and each other, so that none flickers in another
 CORNERS = 180  # of an outline
 SEGMENT = 0.03  # m, of the edges of a shaded area
 
@@ -78,28 +77,28 @@ def zone_markers(zones: Zones) -> list[Marker]:
     """Return the markers of the zones, each in a namespace of its own so that RViz can switch it."""
     minimum, inner, outer = (shape.outline(CORNERS) for shape in (zones.minimum, zones.inner, zones.outer))
     return [
-        shaded("minimum_model_shade", shapely.Polygon(minimum), SHADE_HEIGHT, BLUE_SHADE),
-        line("minimum_model", minimum, LINE_HEIGHT, BLUE, width=0.005),
-        line("inner_boundary", inner, LINE_HEIGHT, RED, width=0.01),
-        line("outer_boundary", outer, LINE_HEIGHT, RED, width=0.01),
-        shaded("stop_zone", shapely.Polygon(outer, [inner]), SHADE_HEIGHT, RED_SHADE),
+        shaded("minimum_model_shade", shapely.Polygon(minimum), BLUE_SHADE),
+        line("minimum_model", minimum, BLUE, width=0.005),
+        line("inner_boundary", inner, RED, width=0.01),
+        line("outer_boundary", outer, RED, width=0.01),
+        shaded("stop_zone", shapely.Polygon(outer, [inner]), RED_SHADE),
     ]
 
 
-def line(namespace: str, outline: np.ndarray, height: float, colour: ColorRGBA, width: float) -> Marker:
-    """Return a closed line along `outline` (N, 2) at a height over the frame's x-y plane."""
-    marker = _marker(namespace, Marker.LINE_STRIP, colour, np.concatenate([outline, outline[:1]]), height)
+def line(namespace: str, outline: np.ndarray, colour: ColorRGBA, width: float) -> Marker:
+    """Return a closed line along `outline` (N, 2)."""
+    marker = _marker(namespace, Marker.LINE_STRIP, colour, np.concatenate([outline, outline[:1]]), LINE_HEIGHT)
     marker.scale.x = width
     return marker
 
 
-def shaded(namespace: str, area: shapely.Polygon, height: float, colour: ColorRGBA) -> Marker:
+def shaded(namespace: str, area: shapely.Polygon, colour: ColorRGBA) -> Marker:
     """Return an area, shaded from both sides. Its edges are cut into short ones, which no triangle crosses."""
     parts = shapely.get_parts(shapely.delaunay_triangles(shapely.segmentize(area, SEGMENT)))
     inside = parts[shapely.contains(area, shapely.centroid(parts))]
     triangles = shapely.get_coordinates(inside).reshape(-1, 4, 2)[:, :3]
     both_sides = np.concatenate([triangles, triangles[:, ::-1]]).reshape(-1, 2)
-    marker = _marker(namespace, Marker.TRIANGLE_LIST, colour, both_sides, height)
+    marker = _marker(namespace, Marker.TRIANGLE_LIST, colour, both_sides, SHADE_HEIGHT)
     marker.scale = Vector3(x=1.0, y=1.0, z=1.0)
     return marker
 
