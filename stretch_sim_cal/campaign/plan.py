@@ -17,6 +17,7 @@ from stretch_sim_cal.conventions.spawned import spawned_robot
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.files import find_shared, is_path, named_in, read_text, read_yaml, share_directory
 from stretch_sim_cal.robot.profile import load_profile, profile_called
+from stretch_sim_cal.ros.node_commands import STAGE_NODES
 from stretch_sim_cal.sensor.sensor import DEFAULT_SENSOR, load_sensor
 
 
@@ -91,7 +92,7 @@ QUANTITIES = {
 """Errors by the names that limits and results have them under; of several lidars the largest."""
 OF_LIDARS = ("alignment", "mounts", "drive")
 """Stages that have a result of each lidar: to the left one, on the robot, and against its wheels."""
-STAGES = ("alignment", "floor", "mounts", "body_shape", "drive")
+STAGES = tuple(STAGE_NODES)
 STAGE_LISTS = [["alignment"]] + [["alignment", "floor", *last] for last in ([], ["mounts"], ["drive"], ["body_shape"])]
 METHODS = {"alignment": methods.DEFAULT_ALIGNMENT_METHOD, "floor": methods.DEFAULT_FLOOR_METHOD}
 """The default methods of the default stages."""

@@ -36,15 +36,15 @@ from stretch_sim_cal.recording.stations import NONE_MOVING, recorded_stations, s
 from stretch_sim_cal.recording.topics import RecordedSets, recorded_description, recorded_joints, sensor_lines
 from stretch_sim_cal.robot.description import load_model
 from stretch_sim_cal.robot.profile import ACCEPT
-from stretch_sim_cal.ros.node_commands import ALIGN, FLOOR, IN_3D, MOUNT_OPTIONS, VIEW_OPTIONS
+from stretch_sim_cal.ros.node_commands import IN_3D, MOUNT_OPTIONS, STAGE_NODES, VIEW_OPTIONS
 from stretch_sim_cal.ros.options import add_group
 from stretch_sim_cal.ros.watchdog import progressing
 from stretch_sim_cal.sensor.sensor import for_each, sensors_called
 from stretch_sim_cal.view import opened
 
 EXAMPLE = "stretch-sim-cal calibrate my_recording --out dual_lidar_calibration.yaml --report report"
-NODES = {"alignment": ALIGN, "floor": FLOOR}
-DEFAULT_SAMPLES = {stage: node.option("num_samples").default for stage, node in NODES.items()} | {"drive": 10}
+DEFAULT_SAMPLES = {each: STAGE_NODES[each].option("num_samples").default for each in ("alignment", "floor")}
+DEFAULT_SAMPLES["drive"] = 10
 OF_STANDING, OF_DRIVING = ("only", "method", "floor_method"), ("odometry_topic", "continuous")
 POSE_SAMPLES = 5  # pairs of clouds in each arm pose
 BEYOND_REACH = 0.1  # m beyond a robot's reach from its lidars within which returns are kept

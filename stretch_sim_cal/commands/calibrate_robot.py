@@ -14,7 +14,7 @@ from stretch_sim_cal.ros import node_commands as nodes
 from stretch_sim_cal.ros.options import add_group
 
 EXAMPLE = "ros_calibrate_robot"
-STAGES = ("alignment", "floor", "mounts", "body_shape", "drive")
+STAGES = tuple(nodes.STAGE_NODES)
 PASSED_ON = {
     "alignment_samples": (nodes.ALIGN.option("num_samples"), ", for lidar to lidar"),
     "floor_samples": (nodes.FLOOR.option("num_samples"), ", for the floor"),

@@ -111,14 +111,14 @@ def _scenario() -> Schema:
     from stretch_sim_cal.calibration.body import FIT_METHODS
     from stretch_sim_cal.conventions.spawned import ROBOT_KEYS
     from stretch_sim_cal.harness import scenario
-    from stretch_sim_cal.ros.node_commands import NODE_COMMANDS
+    from stretch_sim_cal.ros.node_commands import STAGE_NODES
     from stretch_sim_cal.sensor.sensor import Driver
     from stretch_sim_cal.simulation.setup import ERROR_KEYS, FLOOR, PoseError, SimulationSetup
 
     def option(stage: str, key: str) -> Schema:
         if key == "fit_method":
             return any_of(None, Literal[FIT_METHODS])
-        parameter = NODE_COMMANDS[scenario.NODES[stage]].option(key)
+        parameter = STAGE_NODES[stage].option(key)
         if parameter.type is str:
             return {"description": parameter.described}
         kinds = any_of(None, str, Annotated[parameter.type, Bounds(parameter.minimum, parameter.maximum)])

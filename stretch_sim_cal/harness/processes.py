@@ -24,6 +24,7 @@ from stretch_sim_cal.command import sigterm_interrupts
 from stretch_sim_cal.errors import RunFailure
 from stretch_sim_cal.files import PACKAGE, folders_in, read_text
 from stretch_sim_cal.harness.scenario import Scenario
+from stretch_sim_cal.ros.node_commands import STAGE_NODES
 from stretch_sim_cal.ros.node_main import DISCOVERY_VARIABLE
 from stretch_sim_cal.simulation.gazebo.processes import end_group, prepare_child
 
@@ -152,15 +153,12 @@ def calibration_nodes(
     lidars of a kind (`sensor`; None: the nodes' default) on a `robot` (its profile; None: the Stretch)."""
     common = {"use_sim_time": use_sim_time, "robot": robot}
     processes, arms = [], [stage for stage in ("mounts", "body_shape") if stage in stages]
-    for stage, name, executable, *arguments in (
-        ("alignment", "align", "ros_align_dual_lidar"),
-        ("floor", "floor", "ros_find_floor_calibration"),
-        ("mounts", "mounts", "ros_calibrate_lidar_mounts", str(files.mounts_dataset), "--yes"),
-        ("body_shape", "collect", "ros_collect_body_shape_data", str(files.dataset), "--yes"),
-        ("drive", "drive", "ros_calibrate_by_driving", str(files.drive), "--yes"),
-    ):
+    names = {"alignment": "align", "body_shape": "collect"}
+    folders = {"mounts": files.mounts_dataset, "body_shape": files.dataset, "drive": files.drive}
+    for stage, node in STAGE_NODES.items():
         if stage not in stages:
             continue
+        name, arguments = names.get(stage, stage), [str(folders[stage]), "--yes"] if stage in folders else []
         if arms and stage == arms[0]:
             processes.append(broadcast_process(**common))
         options, fits = common | {"sensor": sensor} | dict(stages[stage]), []
@@ -172,7 +170,7 @@ def calibration_nodes(
             given += (*([] if robot is None else ["--robot", robot]), "--outcome-file", str(fit))
             fits.append(Process("fit", "fit_body_shape_model", given, stage=stage, outcome=fit))
         outcome = files.outcomes / f"{name}.json"
-        processes += [node_process(name, executable, *arguments, stage=stage, outcome=outcome, **options), *fits]
+        processes += [node_process(name, node.executable, *arguments, stage=stage, outcome=outcome, **options), *fits]
     return processes
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from stretch_sim_cal.calibration.body.model import description_hash, load_body_shape_model, robot_identity
+from stretch_sim_cal.calibration.body.settings import own_model_path
 from stretch_sim_cal.calibration.calibration_file import TO_LEFT, CalibrationFile, alignment_called
 from stretch_sim_cal.calibration.checks import Change, changes, check_lidars, largest_deviation, problems, sigmas_of
 from stretch_sim_cal.calibration.drive_results import DIFFERS, Agreement, agreements, stored_wheels, transform_to_left
@@ -76,7 +77,7 @@ def presents(
         ),
         "floor": lambda: _verified(verification, "floor", file.floor_plane),
         "mounts": lambda: _mounts_hold(file, look),
-        "body_shape": lambda: _shape_holds(session, look, profile),
+        "body_shape": lambda: _shape_holds(look, profile),
         "drive": lambda: _drive_holds(file),
     }
     for stage in stages:
@@ -111,8 +112,8 @@ def _mounts_hold(file: CalibrationFile, look: LiveLook) -> str:
     return "fits the robot's description"
 
 
-def _shape_holds(session: Session, look: LiveLook, profile: RobotProfile) -> str:
-    if not (path := session.target("body shape").place).is_file():
+def _shape_holds(look: LiveLook, profile: RobotProfile) -> str:
+    if not (path := own_model_path()).is_file():
         raise InputError(NONE)
     here = description_hash(parse_urdf(look.description or "", "/robot_description"), profile=profile)
     if other := load_body_shape_model(path).mismatches(robot_identity()["tool_id"], here):
@@ -217,7 +218,7 @@ def _body_row(session: Session) -> list[list[str]]:
 
     if not session.files.body_shape_model.is_file():
         return []
-    after, place = area(session.files.body_shape_model), session.target("body shape").place
+    after, place = area(session.files.body_shape_model), own_model_path()
     change = f"new: {after:.3f} m2"
     if place.is_file():
         change = f"{area(place):.3f} to {after:.3f} m2 ({100 * (after / area(place) - 1):+.1f} %)"

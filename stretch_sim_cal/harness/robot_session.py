@@ -79,9 +79,6 @@ class Session:
             targets.append(Target("values", default_values_path(files.environment), values))
         return targets
 
-    def target(self, name: str) -> Target:
-        return next(target for target in self.targets if target.name == name)
-
     @classmethod
     def open(cls, folder: Path) -> "Session":
         """Continue the session in `folder`, or begin one. Raises `InputError` if it is another robot's, or none."""

@@ -29,16 +29,18 @@ from stretch_sim_cal.harness.processes import (
     own_domain,
     scenario_processes,
 )
-from stretch_sim_cal.harness.scenario import NODES, Scenario, scenario_from_mapping
+from stretch_sim_cal.harness.scenario import Scenario, scenario_from_mapping
 from stretch_sim_cal.harness.verdict import Verdict, judge_stage, load_truth, skipped_poses
 from stretch_sim_cal.robot.profile import RobotProfile
+from stretch_sim_cal.ros.node_commands import STAGE_NODES
 from stretch_sim_cal.simulated import Simulated
 from stretch_sim_cal.simulation.embedded import EmbeddedSimulator
 
 LIBRARIES = ("numpy", "scipy", "small_gicp", "embreex", "ros-rclpy")
 VENDORS = "hello-robot-stretch4-urdf"  # the description of the robot that is simulated if none is named
 BLOCKED_SHARE = 0.05  # of a lidar's rays that end on one link, from which a refused run names it
-PRODUCERS = NODES | {"body_shape": f"{NODES['body_shape']} and fit_body_shape_model"}
+PRODUCERS = {stage: node.executable for stage, node in STAGE_NODES.items()}
+PRODUCERS["body_shape"] += " and fit_body_shape_model"
 
 
 def run_scenario(

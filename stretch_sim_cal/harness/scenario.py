@@ -17,12 +17,12 @@ from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import SIDES
 from stretch_sim_cal.robot.description import parse_urdf
 from stretch_sim_cal.robot.profile import load_profile
-from stretch_sim_cal.ros.node_commands import NODE_COMMANDS
+from stretch_sim_cal.ros.node_commands import STAGE_NODES
 from stretch_sim_cal.sensor.sensor import sensors_called
 from stretch_sim_cal.simulation.setup import PoseError, SimulationSetup
 from stretch_sim_cal.simulation.worlds import load_world
 
-STAGES = ("alignment", "floor", "mounts", "body_shape", "drive")
+STAGES = tuple(STAGE_NODES)
 EXPECTATIONS = ("pass", "refused")
 STAGE_OPTIONS: dict[str, dict[str, Any]] = {
     "alignment": {"num_samples": 20, "method": None},
@@ -34,11 +34,7 @@ STAGE_OPTIONS: dict[str, dict[str, Any]] = {
         "max_duration", "continuous",
     )),
 }  # fmt: skip
-NODES = {
-    "alignment": "ros_align_dual_lidar", "floor": "ros_find_floor_calibration", "mounts": "ros_calibrate_lidar_mounts",
-    "body_shape": "ros_collect_body_shape_data", "drive": "ros_calibrate_by_driving",
-}  # fmt: skip
-"""The nodes whose parameters the options of stages are."""
+"""The options of a stage, which are parameters of its node, with the defaults of scenarios."""
 KEYS = {"name", "description", "expected", "simulation", "stages", "refusal", "reports", "tolerances"}
 
 
@@ -219,7 +215,7 @@ def _check_options(stage: str, options: dict[str, Any]) -> None:
         elif key == "fit_method":
             validate.choice(value, FIT_METHODS, key)
         else:
-            NODE_COMMANDS[NODES[stage]].option(key).value(value)
+            STAGE_NODES[stage].option(key).value(value)
 
 
 def _tolerances(data: Any, stages: dict[str, dict[str, Any]], path: Path) -> dict[str, dict[str, float]]:

@@ -332,6 +332,8 @@ SIMULATOR = NodeCommand(
     ),
     endless=True,
 )  # fmt: skip
+STAGE_NODES = {"alignment": ALIGN, "floor": FLOOR, "mounts": MOUNTS, "body_shape": COLLECT, "drive": DRIVE}
+"""The stages of a calibration, in their order."""
 NODES = (ALIGN, FLOOR, BROADCAST, MOUNTS, DRIVE, COLLECT, CAPTURE, VISUALIZE, VISUALIZE_BODY_SHAPE, WATCH, FOOTPRINT)
 NODE_COMMANDS = {each.executable: each for each in (*NODES, SIMULATOR)}
 VERIFY = NodeCommand(
