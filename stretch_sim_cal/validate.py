@@ -152,27 +152,23 @@ def record(kind: type[Record], value: Any, where: str, /, **given: Any) -> Recor
     return kind(**read, **given)
 
 
-def typed(value: Any, kind: Any, where: str) -> Any:
+def typed(value: Any, kind: Any, where: str, bounds: Bounds = Bounds()) -> Any:
     """Return `value` read as a type: Any, str, bool, float or int, a `Literal`, a dataclass, `Mapping[str, X]`,
     `tuple[X, X]`, `tuple[X, ...]`, `X | None` or an array of numbers, the last of a list or of one number; numbers
-    `Annotated` with `Bounds`. Null is an empty mapping or list."""
-    return _typed(value, kind, where, Bounds())
-
-
-def _typed(value: Any, kind: Any, where: str, bounds: Bounds) -> Any:
+    within `bounds` or `Annotated` with them. Null is an empty mapping or list."""
     of, parts = get_origin(kind), get_args(kind)
     if of is Annotated:
-        return _typed(value, parts[0], where, parts[1])
+        return typed(value, parts[0], where, parts[1])
     if of in (Union, UnionType):
-        return None if value is None else _typed(value, parts[0], where, bounds)
+        return None if value is None else typed(value, parts[0], where, bounds)
     if of is Literal:
         return choice(value, parts, where)
     if of is Mapping:
         if not isinstance(value, dict | None):
             raise InputError(f"{where}: is {_shown(value)}; expected a mapping")
-        return {str(key): _typed(each, parts[1], f"{where}: {key}", bounds) for key, each in (value or {}).items()}
+        return {str(key): typed(each, parts[1], f"{where}: {key}", bounds) for key, each in (value or {}).items()}
     if kind is np.ndarray:
-        return np.array(_typed(value, tuple[float, ...] if isinstance(value, list) else float, where, bounds))
+        return np.array(typed(value, tuple[float, ...] if isinstance(value, list) else float, where, bounds))
     if of is tuple:
         count = None if parts[-1] is ... else len(parts)
         items = [] if value is None and count is None else value
@@ -181,7 +177,7 @@ def _typed(value: Any, kind: Any, where: str, bounds: Bounds) -> Any:
             raise InputError(f"{where}: is {_shown(value)}; expected {wanted}")
         kinds = [parts[0]] * len(items) if count is None else parts
         return tuple(
-            _typed(item, each, f"{where}[{index}]", bounds)
+            typed(item, each, f"{where}[{index}]", bounds)
             for index, (item, each) in enumerate(zip(items, kinds, strict=True))
         )
     if is_dataclass(kind):
