@@ -1,4 +1,5 @@
-"""Shared by all commands: how they end (an exit code, one line on stderr), how they are parsed, common options."""
+"""Shared by all commands: how they end (an exit code, and one line on stderr instead of a
+traceback), how their command line is parsed, and common options."""
 
 import argparse
 import contextlib
@@ -128,7 +129,8 @@ def add_ci_arguments(parser: argparse.ArgumentParser) -> None:
 
 @contextlib.contextmanager
 def outcome_in(path: str | Path | None) -> Iterator[dict[str, Any]]:
-    """A context that leaves the outcome of a program, what is filled in and the error, as JSON at `path`, if given."""
+    """A context that leaves the outcome of a program as JSON at `path`, if one is given, for the program that started
+    it: what is filled in, and the error that ends the context."""
     from stretch_sim_cal.files import write_text  # YAML is not needed for --help
 
     if path:

@@ -1,11 +1,15 @@
-"""The errors a user can meet, each with the exit code of its command: one line on what is wrong, where, what to do."""
+"""The errors a user can meet, each with the exit code that its command ends with.
+
+Every message is one line that says what is wrong, where, and what to do about it.
+"""
 
 from collections.abc import Iterable
 from difflib import get_close_matches
 
 
 def did_you_mean(name: object, known: Iterable[str], cutoff: float = 0.6) -> str:
-    """Return the end of a message about an unknown name: the known one most like it, of at least `cutoff` (0 to 1)."""
+    """Return the end of a message about the unknown `name`: the known one that is most like it, or nothing if none has
+    a similarity (0 to 1, of `difflib`) of at least `cutoff`."""
     return "".join(f"; did you mean {near}?" for near in get_close_matches(str(name), list(known), 1, cutoff))
 
 

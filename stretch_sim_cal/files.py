@@ -1,4 +1,5 @@
-"""Files: nothing is half written, nothing unsafe is loaded, errors name the file, replaced ones are kept as backups."""
+"""Reading and writing files so that nothing is half written, nothing unsafe is loaded, and errors name the file; and
+backups of replaced files."""
 
 import contextlib
 import copy
@@ -290,7 +291,8 @@ def write_atomic(path: str | Path, write: Callable[[BinaryIO], object]) -> None:
 
 @contextlib.contextmanager
 def staged(path: str | Path, write: Callable[[BinaryIO], object]) -> Iterator[None]:
-    """As `write_atomic`, but replace `path` when the context ends without exception: for files that belong together."""
+    """Write as `write_atomic` does, but replace `path` when the context ends without an exception: for files that
+    belong together. A process that is killed leaves nothing behind."""
     target = Path(os.path.realpath(path))
     with writing(path):
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -331,7 +333,8 @@ class _WithoutAnchors(yaml.SafeDumper):
 
 
 def yaml_text(data: dict[str, Any], flow_style: bool | None = None) -> str:
-    """Return a mapping as YAML without anchors; `flow_style` None writes the innermost collections in one line each."""
+    """Return a mapping as YAML without anchors, keys in order. `flow_style` None writes the innermost lists and
+    mappings in one line each, False none."""
     return yaml.dump(data, Dumper=_WithoutAnchors, sort_keys=False, default_flow_style=flow_style, width=120)
 
 
@@ -346,7 +349,8 @@ def check_not_read(option: str, out: str | Path, *inputs: str | Path | None) -> 
 
 
 def backups_of(path: str | Path) -> list[Path]:
-    """Return the backups of `path`, or of a symbolic link's target, oldest first: a stack, as `rollback` needs it."""
+    """Return the backups of `path`, oldest first: a stack, which `keep_backup` adds to and `rollback` takes from. Those
+    of a symbolic link are beside its target."""
     path = Path(os.path.realpath(path))
     found = path.parent.glob(f"{glob.escape(path.name)}.backup-*")
     numbered = [p for p in found if p.name.rpartition("-")[2].isdigit()]

@@ -1,4 +1,5 @@
-"""The console scripts, `programs:NAME`: each imports its own module; Ctrl-C meanwhile is no traceback."""
+"""The console scripts, `stretch_sim_cal.programs:NAME` for every program NAME: each imports its own module, and Ctrl-C
+is not a traceback while that takes its second."""
 
 import importlib
 import os

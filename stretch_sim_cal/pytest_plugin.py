@@ -4,8 +4,10 @@
     def test_my_lidars_are_calibrated(calibration, assert_calibrated):
         assert_calibrated(calibration, mm=1.0, deg=0.02, nees=3.0, floor_mm=2.0)
 
-Scenario files (YAML with `simulation:` and `stages:`) are tests, too: `pytest scenarios/`. Nothing of the package is
-imported before a test asks for a fixture, or a scenario runs."""
+Scenario files (YAML with `simulation:` and `stages:`) are tests, too: `pytest scenarios/`.
+
+Nothing of the package is imported before a test asks for a fixture, or a scenario runs.
+"""
 
 import contextlib
 import re
@@ -55,7 +57,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def _asked(node: Any) -> dict[str, Any]:
-    """Return the keywords of a test's markers; nearer ones replace others, a seed also the seeds, and vice versa."""
+    """Return the keywords of all markers of a test; those nearer to it (its own, its class's, its module's) replace
+    others, also a seed the seeds, and the other way round."""
     found: dict[str, Any] = {}
     for marker in reversed(list(node.iter_markers(MARKER))):
         if {"seed", "seeds"} & marker.kwargs.keys():

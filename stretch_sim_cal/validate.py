@@ -118,8 +118,9 @@ FACTORS[MICROSECONDS] = (1e-6, 1e6)
 
 @dataclass(frozen=True)
 class Bounds:
-    """How a field is written: `Annotated[float, Bounds(0.0, 90.0, DEGREES)]`. Its number, or each of a tuple or array,
-    lies from `low` to `high`, as written in `unit`. The key is the field's name, followed by the unit, or `key`."""
+    """How a field is written in a file: `Annotated[float, Bounds(0.0, 90.0, DEGREES)]`. Its number, or each number of a
+    tuple or array, lies from `low` to `high`, as written in `unit`. The key is the field's name, followed by the unit,
+    or `key`."""
 
     low: float = -math.inf
     high: float = math.inf

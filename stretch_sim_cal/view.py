@@ -1,4 +1,5 @@
-"""A live 3D view of a calibration with Rerun: in its viewer, a file, or a browser. Lengths in m."""
+"""A live 3D view of a calibration with Rerun: in its viewer, in a file, or for a browser elsewhere. Lengths in m;
+`stage` and `pose` are the timelines."""
 
 import atexit
 import contextlib
@@ -33,8 +34,8 @@ STAGES = ("described", "alignment", "floor", "mounts", "body_shape")
 
 def opened(options: Any) -> "View | None":
     """Return the view that `options` ask for (`view`, `view_file`, `view_port`, `view_host`), None without any. A port
-    is served on the host's address, by default to this machine only. Raises `InputError` without Rerun, or if the file
-    cannot be written or the port is taken."""
+    is served on the address of the host, by default to this machine only. Raises `InputError` if Rerun is not
+    installed, the file cannot be written, or the port is taken."""
     file, port, host = options.view_file, options.view_port, options.view_host
     if host and not port:
         raise InputError("--view-host applies only to --view-port")
@@ -99,7 +100,8 @@ class View:
         return gaps
 
     def patches(self, places: np.ndarray, gaps: np.ndarray, verdicts: Sequence[str]) -> None:
-        """Show patches at `places` (P, 3), labelled by verdict: those that count by their `gaps` (P,) in m or NaN."""
+        """Show patches at `places` (P, 3): those that count by their `gaps` (P,) in m (NaN: unknown), the others in one
+        colour; the label of each is its verdict."""
         texts = np.array([f"{verdict}; residual {1e3 * gap:+.1f} mm" if np.isfinite(gap) else verdict
                          for verdict, gap in zip(verdicts, gaps, strict=True)])  # fmt: skip
         kept = np.array([verdict == "counts" for verdict in verdicts], dtype=bool)
@@ -131,7 +133,8 @@ class View:
             self.place(f"world/robot/{link}", pose)
 
     def body(self, points: np.ndarray, minimum: np.ndarray, outer: np.ndarray) -> None:
-        """Show in base_footprint an arm pose's returns (N, 3), and the outlines (K, 2) of shape and stop zone."""
+        """Show the returns (N, 3) of an arm pose without the floor's, and the outlines (K, 2) of the fitted shape and
+        of the stop zone, in base_footprint."""
         self._points("world/footprint/returns", thinned(points[points[:, 2] > 0.05]), RETURNS, RADIUS / 2)
         for name, outline, colour in (("shape", minimum, FIT), ("stop_zone", outer, ZONE)):
             ring = np.column_stack([np.vstack([outline, outline[:1]]), np.full(len(outline) + 1, 0.01)])

@@ -1,4 +1,5 @@
-"""A case of a campaign, a pure function of campaign and index; as a program, the cases that standard input names."""
+"""One case of a campaign, a pure function of campaign and index: a room, a robot's lidars and a recording are
+simulated, calibrated and compared. As a program this runs the cases that its standard input names."""
 
 import ctypes
 import itertools
@@ -107,7 +108,8 @@ class SimulatedCase:
 
     @cached_property
     def aligned(self) -> LidarPoses:
-        """The alignment; if it is refused, the robot is turned and recorded again while `num_places` are left."""
+        """The result of the campaign's alignment method. If it refuses, the robot is turned and recorded again, as long
+        as places are left (`num_places` counts them)."""
         name = self.campaign.methods["alignment"]
         method = alignment_of(name, self.described, self.body)
         result = solved(method, self.scans("alignment"))
@@ -263,7 +265,8 @@ def _solved(case: SimulatedCase) -> dict[str, Any]:
 
 
 def _judged_lidars(stage: str, result, true: Mapping, poses: Mapping, covariance: np.ndarray | None) -> dict[str, Any]:
-    """Compare `poses` (4, 4) by lidar, with their `covariance` (6 n, 6 n), with the `true` ones, in all and each."""
+    """Return how the `poses` (4, 4) of lidars by name, with their `covariance` (6 n, 6 n), compare with the `true`
+    ones: as of `_judged`, the largest error, and each lidar's."""
     off = np.array([log(true[name] @ inverse(pose)) for name, pose in poses.items()])
     lidars = []
     for number, (name, pose) in enumerate(poses.items()):
@@ -400,8 +403,10 @@ def through_nodes(
 ) -> dict[str, Any]:
     """Run a case as a scenario in `folder`, in processes that speak ROS; return, by `nodes.` names, the distance in
     standard deviations of the nodes' result from each of the `results` (None: not run), whether they agree, and why
-    not. Without a covariance only the acceptance is compared. The nodes take other scans of the same recording, so both
-    results differ, but by no more than two with the same covariance may."""
+    not. Without a covariance only the acceptance is compared.
+
+    The nodes take other scans of the same recording, whichever come in time, so both results differ, but by no more
+    than two results with the same covariance may."""
     files, path = RunFiles((folder / "nodes").resolve()), folder / "sensor.yaml"
     sensor = read_yaml(find_shared("config", campaign.sensor, ".yaml"))
     write_yaml(path, sensor | {"range_noise": sensor["range_noise"] * numbers["lidar.noise"]})

@@ -1,4 +1,5 @@
-"""Runs the cases of a campaign on Dask, keeps their results whatever is killed, and searches for the worst case."""
+"""Runs the cases of a campaign on Dask, keeps their results so that nothing is lost, whatever is killed, and searches
+for the worst case."""
 
 import fcntl
 import itertools
@@ -107,7 +108,8 @@ class CaseProcess:
             process.kill()
 
     def _answer(self, limit: float) -> str:
-        """Return the process's next line, "" if it ended. Raises `TimeoutError` after `limit` s with a core."""
+        """Return the process's next line, "" if it ended. Raises `TimeoutError` after `limit` s, not counting the time
+        for which it waited for a core: a busy machine makes no case fail."""
         began, waited, left = time.monotonic(), self._waited(), limit
         while left > 0.0:
             if select.select([self._process.stdout], [], [], max(left, 1.0))[0]:
@@ -169,7 +171,8 @@ class Results:
     files are written whole or not at all. One process at a time may write."""
 
     def __init__(self, folder: Path, campaign: Campaign, again: bool = False):
-        """Open or make the folder; with `again`, failed cases are missing. Raises `InputError` if it is another's."""
+        """Open or make the folder; with `again`, failed cases count as missing. Raises `InputError` if it holds another
+        campaign, or another process works on it."""
         self.folder, self.cases, self._again = folder, folder / "cases", again
         definition, other = folder / DEFINITION, "give another --out"
         if folder.exists() and not folder.is_dir():
@@ -269,7 +272,8 @@ def read_definition(folder: Path) -> dict[str, Any]:
 
 
 def read_table(folder: Path) -> pa.Table:
-    """Return all cases by index; of one that was computed again, the later record. Raises `InputError` without any."""
+    """Return all cases of a folder by index; of one that failed and was computed again, the later record. Raises
+    `InputError` if there are none."""
     if not (parts := parts_of(folder)):
         raise InputError(f"{folder}: has no cases of a campaign")
     table = pa.concat_tables([_read_part(part) for part in parts])
@@ -390,7 +394,8 @@ def _answered(client: Client, ask: Callable[[], Awaitable[Any]]) -> Any:
 
 
 def wrongness(record: dict[str, Any], freedom: Mapping[str, int]) -> float:
-    """Return the deviations of one number as rare as the worst accepted stage; `freedom` is by stage, 0 without any."""
+    """Return the standard deviations of a single number that are as rare as the worst accepted stage; 0 without one.
+    `freedom` is how many numbers each stage estimates."""
     sigmas = {stage: record.get(f"{stage}.sigmas") for stage in freedom if record.get(f"{stage}.accepted")}
     rare = (as_rare_as(each**2, freedom[stage]) for stage, each in sigmas.items() if each is not None)
     return max(map(float, rare), default=0.0)

@@ -22,7 +22,8 @@ from stretch_sim_cal.sensor.sensor import DEFAULT_SENSOR, load_sensor
 
 
 class Input(NamedTuple):
-    """A number that may differ from case to case: its default, its bounds, its meaning; whole if its default is."""
+    """A number that may differ from case to case: its value if a campaign does not say, its bounds, its meaning. It is
+    a whole number if its default is."""
 
     default: float
     low: float
@@ -113,14 +114,15 @@ Normal ones are cut off at four standard deviations; `integer` includes both end
 
 
 def as_rare_as(squares: np.ndarray | float, freedom: int) -> np.ndarray:
-    """Return the standard deviations of one number that are as rare as squared errors (N,) with so many freedoms."""
+    """Return the standard deviations of a single number that are as rare as squared errors (N,) over a covariance with
+    so many degrees of freedom."""
     rarity = chdtrc(freedom, squares)
     with np.errstate(divide="ignore"):  # rarer than a float can say: beyond 37 the distance itself
         return np.where(rarity > 0.0, -ndtri(0.5 * rarity), np.sqrt(squares))
 
 
 def contradicts(squares: np.ndarray | float, freedom: int) -> np.ndarray:
-    """Return whether squared errors (N,) over a covariance are too large for its degrees of freedom."""
+    """Return whether squared errors (N,) over a covariance with so many degrees of freedom are too large for it."""
     return as_rare_as(squares, freedom) > WRONG
 
 
@@ -199,7 +201,8 @@ class Campaign:
 
     @classmethod
     def load(cls, name: str | Path) -> "Campaign":
-        """Return the campaign of a name in `config/campaigns/` or a file, with the other keys of one it is `like`."""
+        """Return the campaign of that name in `config/campaigns/`, or in a file; its key `like` names one that gives
+        the other keys. Raises `InputError` naming file and key."""
         path = find_shared("config/campaigns", name, ".yaml")
         data = read_yaml(path)
         if "like" in data:
@@ -268,7 +271,8 @@ class Campaign:
 
     @property
     def key(self) -> str:
-        """A digest of all that defines the cases: with equal `code`, equal keys give equal cases."""
+        """A digest of all that defines the cases, with the user's own files: with equal `code`, equal keys give equal
+        cases."""
         asked = ("name", "description", "limits", "share", "confidence", "cases")
         said = {name: value for name, value in self.data.items() if name not in asked}
         if files := self._own_files():
@@ -276,7 +280,8 @@ class Campaign:
         return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()[:16]
 
     def _own_files(self) -> dict[str, str]:
-        """Return the contents of files of robot and lidars that are not shipped, by path, and the description."""
+        """Return the contents of the files of robot and lidars that are given as paths, by path, and the robot's
+        description; `code` has those that are shipped."""
         paths, found = [self.sensor], {}
         if is_path(self.robot):
             robot = spawned_robot(load_profile(self.robot))

@@ -1,4 +1,5 @@
-"""What follows from a campaign's cases. Bounds are for independent cases; a Sobol sequence is more even than these."""
+"""What follows from a campaign's cases. Its bounds are for independent cases; a Sobol sequence covers the distributions
+more evenly, so they are on the safe side."""
 
 import bisect
 import json
@@ -24,7 +25,8 @@ TREE_DEPTH, TREE_LEAF = 3, 0.02  # how deep, and the least share of the cases in
 
 
 def upper_bound(failures: int, cases: int, confidence: float) -> float:
-    """Return the one-sided upper bound of the share of failures (Clopper and Pearson, Biometrika 26, 1934)."""
+    """Return the share of failures that, with this confidence, is not exceeded, one-sided (Clopper and Pearson,
+    Biometrika 26, 1934)."""
     return 1.0 if failures >= cases else float(beta.ppf(confidence, failures + 1, cases - failures))
 
 
@@ -42,7 +44,8 @@ def cases_needed(failures: int, cases: int, share: float, confidence: float) -> 
 
 
 def quantile_bounds(values: np.ndarray, quantile: float, confidence: float) -> tuple[float, float, float]:
-    """Return a quantile of values (N,) with its confidence bounds by order statistics, infinite if N is too small."""
+    """Return a quantile of values (N,) with its lower and upper confidence bound by order statistics, infinite where N
+    is too small."""
     ordered = np.sort(values)
     low, high = (binom.ppf(p, len(ordered), quantile) for p in ((1 - confidence) / 2, (1 + confidence) / 2))
     lower = ordered[int(low) - 1] if low >= 1 else -np.inf
@@ -271,8 +274,9 @@ def _nees_plot(cases: Cases) -> bytes:
 
 
 def compare(campaigns: tuple[Campaign, Campaign], tables: tuple[pa.Table, pa.Table]) -> dict[str, Any]:
-    """Return how two methods differ over their common cases: McNemar's exact test on which are good, Wilcoxon's signed-
-    rank test on the errors of those that both accepted. Raises `InputError` for different cases, or none in common."""
+    """Return how two methods differ over their common cases: McNemar's exact test on which cases are good, Wilcoxon's
+    signed-rank test on the errors of those that both accepted. Raises `InputError` if they draw different cases or have
+    none in common."""
     one, other = (Cases(campaign, table) for campaign, table in zip(campaigns, tables, strict=True))
     common, first, second = np.intersect1d(one.index, other.index, return_indices=True)
     if not len(common):

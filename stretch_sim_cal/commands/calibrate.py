@@ -143,7 +143,8 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _calibrate_standing(source: Source, file: CalibrationFile, further: Sequence[Recording], view: Any) -> int:
-    """Calibrate by a recording of a robot that stands, and `further` ones of other places; return the exit code."""
+    """Calibrate by a recording of a robot that stands, and `further` ones, each of another standing place; return the
+    exit code. With `--only floor` the lidars are where the file has them."""
     args, described = source.args, source.described["left"]
     with_floor_too, robot_id = args.only != "alignment", args.robot_id or default_robot_id()
     left = left_pose(file, described) if with_floor_too else described
@@ -223,7 +224,8 @@ def _answer(args: argparse.Namespace, found: Outcome) -> int:
 
 
 def _report(source: Source, file: CalibrationFile, clouds: Iterable[Clouds], view: Any, found: Outcome) -> None:
-    """Draw the clouds before and after, also of a refused result, and the floor, as a page and in `view`."""
+    """Draw the lidars' clouds before and after, and the floor, as a page and in `view`. Of a refused result the page
+    has the reasons, and the clouds where it has them."""
     from stretch_sim_cal.harness.clouds_3d import CapturedClouds, show_calibrated, show_described
     from stretch_sim_cal.harness.report import clouds as all_clouds
     from stretch_sim_cal.harness.report import drawn, floor_picture, refused_clouds, write_page

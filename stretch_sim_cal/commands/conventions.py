@@ -1,4 +1,5 @@
-"""`stretch-sim-cal lint MODEL`: the departures of a robot, or tool, from a convention; `normalize`: its normal form."""
+"""`stretch-sim-cal lint MODEL`: does a robot description keep a convention? `normalize MODEL --out DIR`: the same
+mechanism in the convention's form. Both also for a tool by itself."""
 
 import argparse
 import json

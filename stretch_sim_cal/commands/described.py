@@ -121,7 +121,8 @@ def check_packages(words: list[str], used: Collection[str]) -> None:
 
 
 def numbers(option: str, text: str, meaning: dict[int, str]) -> list[float]:
-    """Return the finite numbers in an option's text, `meaning` by their count. Raises `InputError` for other text."""
+    """Return the finite numbers in an option's text, angles in deg with 'deg'; `meaning` is their meaning by their
+    count. Raises `InputError` for other text."""
     try:
         values = [number(word) for word in text.split()]
     except ValueError:

@@ -1,4 +1,5 @@
-"""`stretch-sim-cal doctor [RECORDING]`: what is installed, what that enables, and the lidars recorded or (`--live`)."""
+"""`stretch-sim-cal doctor [RECORDING]`: what of ROS, Gazebo and the robot is there, what that enables, and what the
+lidars' driver publishes, in a recording or (`--live`) now."""
 
 import argparse
 import importlib.util

@@ -72,8 +72,9 @@ def topics_and_frames(args: argparse.Namespace, profile: RobotProfile) -> tuple[
 
 @dataclass
 class Source:
-    """An open recording with its frames (`tree`), and clouds as often as needed; `topics` and `frames` are the lidars'
-    by name, `description` is the robot's URDF, `footprint_from_base` (4, 4) its footprint, else the identity."""
+    """An open recording with the frames in it (`tree`), and clouds as often as needed; `topics` and `frames` are those
+    of the lidars by name, `description` is the robot's URDF. `footprint_from_base` (4, 4) is as described; the identity
+    if the description has no base_footprint."""
 
     recording: Recording
     tree: FrameTree
@@ -111,7 +112,8 @@ class Source:
         return lidars_at(self.described, self.sensors)
 
     def clouds(self, limit: int, label: str) -> Iterator[Clouds]:
-        """Yield up to `limit` clouds (N, 5 or 3) by lidar, of one or two as `sets`, of more the first of each."""
+        """Yield up to `limit` clouds (N, 5 or 3) by lidar, with a progress bar: of one or two lidars as `sets`, of more
+        the first of each."""
         if set(self.topics) <= set(SIDES):
             yield from self.sets(limit, label)
             return
@@ -121,7 +123,8 @@ class Source:
     def sets(
         self, limit: int, label: str, read: Callable[[Any], np.ndarray] = returns_from_message
     ) -> Iterator[Clouds]:
-        """Yield up to `limit` clouds of one time of one or two lidars, and print counts; `read` is of a message."""
+        """Yield up to `limit` clouds of one time of the left lidar and, if there is one, the right one, with a progress
+        bar, and print the counts; `read` makes a cloud of a message."""
         named = ({side: each[side] for side in SIDES if side in each} for each in (self.topics, self.frames))
         sets = bag.RecordedSets(self.recording, *named, self.args.max_time_difference, limit, warn, read)
         yield from progressing(sets, label, sets.total)

@@ -1,4 +1,5 @@
-"""`stretch-sim-cal robot init`: a robot's profile from its description; `robot calibrate`: `ros_calibrate_robot`."""
+"""`stretch-sim-cal robot init`: a robot's profile, written from its description, with a list of open questions; and
+`robot calibrate`, which is `ros_calibrate_robot`."""
 
 import argparse
 import itertools
@@ -168,8 +169,8 @@ def _reachable(choices: Sequence[Choice], profile: RobotProfile, model: RobotMod
 def _in_view(
     simulator: EmbeddedSimulator, profile: RobotProfile, model: RobotModel, collision: SelfCollision
 ) -> dict[str, list[float]]:
-    """Return the reachable grid by joint, around a random pose, in which the lidars see most of the moving links; none
-    if they see none."""
+    """Return a grid by joint around the random pose in which the lidars see most of the moving links, of those grids
+    that can be reached from the stowed pose; none if they see none of these."""
     limits = profile.commanded_limits(model)
     ranges = {name: (limits[command].lower, limits[command].upper) for name, command in profile.commands.items()}
 

@@ -1,4 +1,5 @@
-"""`stretch-sim-cal run` and `demo`: scenarios to verdicts; `compare`: two revisions' results; `sim`: the simulator."""
+"""`stretch-sim-cal run`, `demo`, `compare` and `sim`: scenarios to verdicts, one of them as the demo, the results of
+two revisions side by side, and the simulator alone."""
 
 import argparse
 import contextlib

@@ -1,4 +1,5 @@
-"""A run in 3D: its clouds as a part of a page that a user can turn, and its files in the view as they are written."""
+"""A run in 3D: the clouds that it keeps for its pictures, as a part of a page that a user can turn, and its files in
+the view (`view.py`) as they are written."""
 
 import base64
 import itertools
@@ -53,7 +54,8 @@ class CapturedClouds:
 
     @classmethod
     def load(cls, files: RunFiles) -> "CapturedClouds":
-        """Return the clouds of a run or a session, without kept poses at the simulator's. Raises `InputError`."""
+        """Return the clouds of a run or a session; described poses that were not kept with them are the simulator's.
+        Raises `InputError` if there are none."""
         if not files.clouds.is_file():
             raise InputError("no clouds were captured")
         with np.load(files.clouds, allow_pickle=False) as arrays:
@@ -72,7 +74,8 @@ class CapturedClouds:
         return known if known is not None and known.by_ring and rings else None
 
     def poses(self, file: CalibrationFile) -> dict[str, np.ndarray]:
-        """Return base_link_from_lidar (4, 4) of the calibrated lidars. Raises `InputError` if one of several is."""
+        """Return base_link_from_lidar (4, 4) of the calibrated lidars. Raises `InputError` if, of several, only the
+        left one is."""
         first, *others = self.returns
         left = left_pose(file, self.described[first])
         poses = {first: left} | {name: left @ file.to_left[name] for name in others if name in file.to_left}

@@ -25,7 +25,8 @@ MOST_LEFT_OUTSIDE = 0.005  # m, between grid points; a model that leaves more is
 
 
 class RobotBody:
-    """A robot's surfaces and kinematics in base_footprint. Raises `InputError` if it is not the `profile`'s."""
+    """A robot's surfaces and kinematics in base_footprint. Raises `InputError` for a description of another robot than
+    the `profile`'s, or without its meshes."""
 
     def __init__(self, model: RobotModel, footprint_from_base_link: np.ndarray, profile: RobotProfile):
         limits, frames = profile.commanded_limits(model), (profile.base_frame, profile.footprint_frame)
@@ -80,7 +81,8 @@ class RobotBody:
 
 @dataclass(frozen=True)
 class FittedBody:
-    """A body shape fitted to a dataset, and the `evidence` it encloses in each pose; `seen` is None with `model`."""
+    """A body shape fitted to a dataset: the `evidence` that it encloses in each pose; `seen` is None with evidence
+    `model`."""
 
     model: BodyShapeModel
     fit: BodyShapeFit

@@ -124,7 +124,8 @@ def _columns(returns: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class SimulatedContext:
-    """What a calibration node needs of a context, from the simulator; `listened` counts each lidar's subscriptions."""
+    """What a calibration node needs of its `NodeContext`, from the simulator; `listened` counts how often each lidar
+    was listened to in all steps of a run."""
 
     simulator: EmbeddedSimulator
     listened: Counter[str]

@@ -1,4 +1,5 @@
-"""A scenario under ROS's `launch_testing`: starting it, waiting for it, checking the result (see `test/launch/`)."""
+"""A scenario under ROS's `launch_testing`: starting it, waiting for it and checking the result (examples:
+`test/launch/`)."""
 
 import atexit
 import contextlib
@@ -42,7 +43,8 @@ def missing_for_launch_tests(simulator: str = "embedded") -> str:
 
 
 class LaunchedScenario:
-    """One run of a scenario in its own ROS domain and folder, of `simulated_bound` s at most. Raises `InputError`."""
+    """One run of a scenario in its own ROS domain and folder, of at most `simulated_bound` s of simulated time. Raises
+    `InputError` for scenarios and stages that do not exist."""
 
     def __init__(self, scenario: str | Path, simulator: str = "embedded", simulated_bound: float = 600.0):
         self.scenario, self._simulator, self._bound = load_scenario(scenario), simulator, simulated_bound
@@ -87,7 +89,8 @@ class LaunchedScenario:
         assert self.verdict.passed, self._told("; ".join(self.verdict.reasons))
 
     def assert_clean_exits(self) -> None:
-        """Assert, after the shutdown, that every process ended with exit code 0, the node that has to refuse with 1."""
+        """Assert, after the shutdown, that every process ended with exit code 0, the node that has to refuse with 1. A
+        simulator that broke at its end, after its last use, is named as such."""
         failure = self._sequence.failure
         expected = {failure.process.name: 1} if self.scenario.refusal and failure is not None else {}
         codes = self._sequence.exit_codes.items()

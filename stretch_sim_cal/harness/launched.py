@@ -1,4 +1,5 @@
-"""The harness's processes as actions of ROS's `launch` (not the package index's), for launch files and launch tests."""
+"""The harness's processes as actions of ROS's `launch` (the package index has another of that name), for the launch
+files and the launch tests."""
 
 import os
 from collections.abc import Callable, Mapping, Sequence

@@ -81,10 +81,11 @@ def isolated_environment(domain: int) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Process:
-    """One process of a run: a console script of this package. With a `ready_line` it runs beside those that follow it,
-    which start when that text appears in its output; without, it is a step that has to end (within `timeout` s of wall
-    time) before the next starts. `stage` is its part of the verdict; to `outcome` it writes how it ended (see
-    `command.outcome_in`)."""
+    """One process of a run: a console script of this package.
+
+    With a `ready_line` it runs beside those that follow it, which start when that text appears in its output; without,
+    it is a step that has to end (within `timeout` s of wall time) before the next starts. `stage` is its part of the
+    verdict; to `outcome` it writes how it ended (see `command.outcome_in`)."""
 
     name: str
     executable: str
@@ -202,7 +203,8 @@ RESULTS = ("accepted", "wrote", "refused:", "error:")
 
 @dataclass(frozen=True)
 class Ended:
-    """How a process ended: its exit code (negative: by a signal), the `outcome` that it wrote, and its last line."""
+    """How a process ended: its exit code (negative: killed by that signal), the `outcome` that it wrote, none if it
+    could not, and its last line of output."""
 
     process: Process
     exit_code: int
@@ -229,7 +231,8 @@ class ProcessSequence:
     """The order in which the processes of a run start, by the rules of `Process`; who starts them reports the events.
 
     A process has to end with code 0, or to become ready and live until the last step has ended. `failure` is the end of
-    the first that does not; nothing starts after it. `output`, `exit_codes` and `ends` are by name."""
+    the first one that does not; nothing starts after it, and the sequence is `over`. `output`, `exit_codes` and `ends`
+    are by name."""
 
     def __init__(self, processes: Sequence[Process]):
         self.processes = list(processes)
@@ -306,7 +309,8 @@ class Runner:
         self._ending.__exit__(None, None, None)
 
     def run(self, sequence: ProcessSequence) -> None:
-        """Run a sequence until it is over. Raises `RunFailure` for a process that does not start or takes too long."""
+        """Run a sequence until it is over; processes with a ready line live on until the context ends. Raises
+        `RunFailure` for one that cannot be started or takes too long."""
         goes_on = threading.Event()
 
         def hear(process: Process, line: str) -> None:

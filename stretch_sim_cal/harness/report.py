@@ -1,4 +1,5 @@
-"""`report.html`, a run's numbers beside their tolerances; and the pictures of all pages, functions that return PNG."""
+"""`report.html`: one self-contained page with a run's numbers beside their tolerances; and the pictures of all pages,
+each a function that returns a figure as PNG bytes."""
 
 import io
 import itertools
@@ -95,8 +96,8 @@ def _two_states(
 
 
 def true_clouds(files: RunFiles) -> str:
-    """Return the clouds of a simulated run without a result as HTML, at described and true poses, with the share of
-    points on the left one's surfaces."""
+    """Return the clouds of a simulated run without a result as HTML, at the described and at the true poses, with the
+    share of each lidar's points on the left one's surfaces."""
     seen, truth = CapturedClouds.load(files), load_truth(files.truth)
     points, before = seen.points(), seen.poses_before()
     after = {name: truth.base_from_lidar[name] for name in points}
@@ -146,8 +147,10 @@ def floor_picture(seen: CapturedClouds, file: CalibrationFile) -> bytes:
 def clouds_before_and_after(
     before: ByLidar, after: ByLidar, window: Window | None = None, titles: Sequence[str] = AS_CALIBRATED
 ) -> bytes:
-    """Draw the lidars' points (N, 3) in base_link, by lidar, before and after, under these titles: from above, from the
-    side, and a slice of a wall enlarged, in `window` or in the one that shows a disagreement best, if there is one."""
+    """Draw the lidars' points (N, 3) in base_link, by lidar, before and after, under these titles.
+
+    Top row from above, middle row from the side, bottom row a slice of a wall enlarged, in `window` or in the one that
+    shows a disagreement best; left out if no two lidars see a wall."""
     window = window or _telling_window(before, after)
     rows = 2 if window is None else 3
     figure, axes = plt.subplots(rows, 2, figsize=(11, 14.5 * rows / 3))
@@ -204,8 +207,10 @@ def _telling_window(before: ByLidar, after: ByLidar) -> Window | None:
 
 
 def outlines(panels: Sequence[Mapping[str, Any]], columns: int = 4, title: str = "") -> bytes:
-    """Draw the shape fitted to each pose over its outlines and returns, in base_footprint. Each panel has `title`,
-    `shape` (M, 2), `protrusion` in m (None: no sample), and `areas`, `rings` and `points`: lists of (K, 2) by label."""
+    """Draw the shape fitted to each pose over its outlines and returns, in base_footprint.
+
+    Each panel is a mapping with `title`, `shape` (M, 2), `protrusion` in m (None: no sample), and `areas`, `rings` and
+    `points`: lists of arrays (K, 2) by their names in the legend."""
     everything = np.vstack([np.vstack([*sum(panel["areas"].values(), []), panel["shape"]]) for panel in panels])
     low, high = everything.min(axis=0) - 0.05, everything.max(axis=0) + 0.05
     columns = min(columns, len(panels))
@@ -325,7 +330,8 @@ def write_report(verdict: Verdict, folder: Path, recording: Path | None = None) 
 def sections(
     files: RunFiles, stages: Collection[str], profile: RobotProfile | None, old: CalibrationFile | None = None
 ) -> list[Section]:
-    """Return the pictures of the `stages`; clouds before are of an `old` calibration, without a result true ones."""
+    """Return the pictures of the `stages` of a run or a session; clouds before are as of an `old` calibration. Without
+    a result they are at their true poses, if these are known."""
 
     def calibration() -> CalibrationFile:
         return CalibrationFile.load_or_empty(files.calibration)

@@ -59,7 +59,8 @@ def stages_of(profile: RobotProfile, drive: bool) -> tuple[str, ...]:
 def presents(
     session: Session, look: LiveLook, sensor: Sensors, profile: RobotProfile, stages: Sequence[str]
 ) -> Iterator[tuple[str, bool, str]]:
-    """Yield by stage whether the robot's result holds on fresh clouds, and why, up to the first that does not."""
+    """Yield stage by stage whether the robot's result still holds, compared with fresh clouds, and why or why not; up
+    to the first that does not, on which later ones depend."""
     file = session.old
     verification = Verification()
     wrong = problems(file) if file.data else []
@@ -148,7 +149,8 @@ def run_stage(
     session: Session, stage: str, options: dict[str, Any], sensor: str, robot: str | None, use_sim_time: bool,
     echo: Echo, final: bool = True,
 ) -> Ended | None:  # fmt: skip
-    """Run a stage's nodes, which end with this process; note a `final` run's end; return how it failed, if it did."""
+    """Run a stage's nodes, and note its end in the session if this is the `final` run; return how it failed, None if it
+    did not. If this process ends, so do the nodes, and the arm stops."""
     files = session.files
     if stage == "drive" and files.drive.exists():  # an interrupted drive: it cannot be continued
         files.drive.rename(unused(files.drive))

@@ -81,7 +81,8 @@ class Session:
 
     @classmethod
     def open(cls, folder: Path) -> "Session":
-        """Continue the session in `folder`, or begin one. Raises `InputError` if it is another robot's, or none."""
+        """Continue the session in `folder`, or begin one. Raises `InputError` for a folder of something else or another
+        robot."""
         if not (folder / STATE).is_file():
             return cls._begin(folder)
         session = cls.load(folder)

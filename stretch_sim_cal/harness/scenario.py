@@ -178,7 +178,7 @@ def scenario_from_mapping(data: dict[str, Any], path: Path) -> Scenario:
 
 
 def _check_plans(simulation: SimulationSetup, stages: dict[str, dict[str, Any]], path: Path) -> None:
-    """Raise `InputError` for plans that the robot does not have or cannot reach; settings are called as stages."""
+    """Raise `InputError` for plans that the robot does not have or cannot reach, which a run would notice late."""
     plans = {stage: options["plan"] for stage, options in stages.items() if "plan" in options}
     if plans and simulation.profile.planned:
         limits = simulation.profile.commanded_limits(parse_urdf(simulation.nominal_description))

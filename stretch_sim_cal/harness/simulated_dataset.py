@@ -1,4 +1,5 @@
-"""Body-shape datasets from the embedded simulator, as the collecting node writes them, compared with the truth."""
+"""Body-shape datasets from the embedded simulator without ROS, as the collecting node writes them, for tests,
+benchmarks and campaigns; and how a shape compares with the true outline."""
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path

@@ -36,9 +36,12 @@ SKIPPED_SHOWN = 4
 
 @dataclass(frozen=True)
 class RunTruth:
-    """True and described poses (4, 4) of the lidars by name in the physical base_link, and the true floor. With
-    `mounts_known` the calibration that is judged is in that frame, else in the one in which the left lidar has its
-    described pose. `robot` is a profile's name or path, None for the Stretch; `lidar_geometry` is as in a profile."""
+    """True poses (4, 4) of the lidars by name in the physical base_link, where the description has them, and the true
+    floor.
+
+    With `mounts_known` the calibration that is judged is in the physical base_link, else in the one in which the left
+    lidar has its described pose. `robot` is the name or path of the robot's profile, None for the Stretch;
+    `lidar_geometry` what the simulated lidars see, as in a profile."""
 
     base_from_lidar: Mapping[str, np.ndarray]
     nominal_base_from_lidar: Mapping[str, np.ndarray]
@@ -109,7 +112,8 @@ def load_truth(path: str | Path) -> RunTruth:
 @dataclass(frozen=True)
 class Quantity:
     """One compared quantity: its `key` in `result.json`, the bound on its `error` (None: not reached), the error's
-    standard deviation by the result's covariance, if it has one, and what to say if it is exceeded."""
+    standard deviation by the result's covariance, if it has one, and what to say if it is exceeded. `passed` is the
+    judgement of scenarios, CI, launch tests and `assert_calibrated`."""
 
     key: str
     label: str
@@ -399,8 +403,9 @@ def outline_of(surfaces: Iterable[Surface]) -> np.ndarray:
 
 
 def posed_outlines(files: RunFiles, truth: RunTruth) -> list[dict]:
-    """Return for every sample of a run, in its calibration's base_footprint, `parts`, a text by joint, true outline
-    `truth` (K, 2), returns `points` (N, 2), shape `fitted` with boundary `shape` (M, 2) and `protrusion` in m."""
+    """Return for every sample of a run `parts`, a text for each joint's value, its true outline `truth` (K, 2), returns
+    `points` (N, 2), fitted shape `fitted`, its boundary `shape` (M, 2) and `protrusion` in m, in the base_footprint of
+    the run's calibration."""
     model = load_body_shape_model(files.body_shape_model)
     footprint_from_base = truth.for_calibration(CalibrationFile.load(files.calibration)).footprint_from_base_link
     profile = replace(profile_called(truth.robot), lidar_geometry=truth.lidar_geometry)

@@ -1,4 +1,5 @@
-"""The arm: its joints, motion through the driver's action with a confirmed stop, and captures of its poses."""
+"""The arm: its joints, moving them one at a time through the driver's action with a stop that is confirmed, and
+captures of its poses, placed by the calibration."""
 
 import bisect
 import contextlib
@@ -63,7 +64,8 @@ class ArmState(JointListener):
         return max(self._still_since.values(), default=self.stamp if self.profile.planned else 0)
 
     def between(self, begin: int, end: int) -> list[dict[str, float]]:
-        """Return `by_command` from the last message before `begin` to the first after `end` (ns); none if forgotten."""
+        """Return `by_command` of the messages stamped from `begin` to `end` (ns), with the last one before and the
+        first one after; none if all that is remembered is later."""
         stamps = [stamp for stamp, _ in self._history]
         if not stamps or stamps[0] > begin:
             return []
@@ -102,7 +104,8 @@ class ArmMotion:
         self._sent: Any = None  # the answer, to come, to the goal that is under way
 
     def wait_for_driver(self) -> None:
-        """Wait for the action's server. Raises `RunFailure` without one, `InputError` if another program uses it."""
+        """Wait for the action's server. Raises `RunFailure` if there is none, `InputError` if another program of this
+        package moves the arm, on this machine or another: two plans for one arm."""
         node, action = self._context.node, self._profile.trajectory
         if not self._context.spin_until(self._client.server_is_ready, timeout=ANSWER):
             services, topics = ("send_goal", "cancel_goal", "get_result"), ("feedback", "status")
@@ -158,7 +161,8 @@ class ArmMotion:
         self._wait(lambda: not self._missing(target), not_there, ros=PATIENCE)
 
     def stop(self) -> None:
-        """Cancel what is under way until the driver confirms it, else call its stop service; also after a signal."""
+        """Cancel what is under way and wait for the driver's word that it is; else call its stop service. Works also
+        after a signal, when the node's own spinning has ended."""
         if self._sent is None:
             return
         stopped = self._cancel(time.monotonic() + STOPPING)
@@ -215,22 +219,25 @@ class ArmMotion:
 
 @dataclass(frozen=True)
 class CalibratedPoses:
-    """Poses (4, 4) of base_link and the lidars in the calibrated footprint; the alignment's observations, if known."""
+    """Poses (4, 4) of base_link and of the lidars, by name, in the calibrated footprint; and the observations of the
+    alignment, with the lidars' intrinsics."""
 
     footprint_from_base: np.ndarray
     footprint_from_lidar: Mapping[str, np.ndarray]
     observations: Observations | None = None
 
     def points(self, name: str, cloud: np.ndarray) -> np.ndarray:
-        """Return a lidar's returns (N, 3 or 5) as points (N, 3) in the footprint, corrected by known intrinsics."""
+        """Return a lidar's returns (N, 3 or 5) as points (N, 3) in the calibrated footprint, corrected by its
+        intrinsics as far as these are known."""
         own = cloud[:, :3] if self.observations is None else self.observations.corrected(name, cloud)
         return apply(self.footprint_from_lidar[name], own)
 
 
 @dataclass(frozen=True)
 class Capture:
-    """The same returns, float32, as `points` (N, 3) in the calibrated footprint, the left lidar's first, and in its own
-    frame as `clouds` (N, 3 or 5) by lidar. `actual` are the arm's joints then, `joints` all of the description's."""
+    """The same returns, float32, as `points` (N, 3) in the calibrated footprint, the left lidar's first, and as
+    `clouds` (N, 3 or 5) by lidar, with ring and intensity, in its own frame. `actual` are the arm's joints at that
+    time, `joints` all of the description's."""
 
     points: np.ndarray
     clouds: dict[str, np.ndarray]
@@ -284,7 +291,8 @@ def capture(context, state: ArmState, watchdog, settings: CollectionSettings, po
 
 
 def calibrated_poses(options, frames: FrameListener, watchdog, lidars: Iterable[str] = SIDES) -> CalibratedPoses:
-    """Return the calibration in TF, with the left lidar's extrinsics if known. Raises `Refused` if there is none."""
+    """Return the calibration of the `lidars` that is in TF, with the left lidar's extrinsics if it has any.
+    Raises `Refused` if nobody broadcasts a calibration."""
     base, left = options.base_link_frame, options.left_lidar_frame
     frames.wait_for((base, left), watchdog=watchdog)
     calibrated = {name: calibrated_frame_of(name, options) for name in lidars if name != "left"}

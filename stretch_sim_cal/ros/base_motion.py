@@ -1,4 +1,5 @@
-"""The base's pose by its wheels' odometry, and driving it slowly, by twists, with a stop that odometry confirms."""
+"""The base's pose by its wheels' odometry, and driving it by twists, slowly, piece by piece, with a stop that odometry
+confirms."""
 
 import contextlib
 import time
@@ -76,7 +77,8 @@ class Odometer:
 
 
 class BaseMotion:
-    """Drives the base through twists on `topic`, of the kind that its driver takes; ticks the `watchdog` meanwhile."""
+    """Drives the base through twists on `topic`, of the kind that its driver takes. `watchdog` is ticked while it
+    moves: a silence that matters then has to end the motion."""
 
     def __init__(self, context, odometer: Odometer, base: WheeledBase, topic: str, speeds: Speeds, watchdog):
         self._context, self._odometer, self._base, self._topic = context, odometer, base, topic
@@ -85,7 +87,8 @@ class BaseMotion:
         self._stamped = self._commanded = False
 
     def wait_for_driver(self) -> None:
-        """Find out which twists the driver takes. Raises `RunFailure` if none are taken, `InputError` if both kinds."""
+        """Find out what kind of twists the driver takes. Raises `RunFailure` if nobody takes any, `InputError` if both
+        kinds are taken."""
         from geometry_msgs.msg import Twist, TwistStamped
 
         node, kinds = self._context.node, set()
@@ -110,7 +113,8 @@ class BaseMotion:
 
     @contextlib.contextmanager
     def stopping(self) -> Iterator[None]:
-        """A context for motion; no exception, nor signal, which is held meanwhile, leads out while the base moves."""
+        """A context for motion, out of which no exception, nor signal, leads while the base still moves: signals are
+        held meanwhile, so that no second one ends the stopping."""
         with self._context.signals_held():
             try:
                 yield
@@ -120,8 +124,9 @@ class BaseMotion:
 
     def drive(self, target: np.ndarray, look: Callable[[np.ndarray], None]) -> None:
         """Turn on the spot, by more than 10 deg, or drive straight, to x, y (m) and yaw (rad) in odometry's frame,
-        (3,), and come to rest. `look`, which may raise, is called again and again with the rest of the way (2,) in
-        base_footprint. Raises `Refused` if the base does not follow, `RunFailure` if it does not come to rest."""
+        (3,), and come to rest. `look` is called again and again with what is left of the way (2,) in base_footprint,
+        and may raise. Raises `Refused` if the base does not move, or otherwise than commanded, `RunFailure` if it does
+        not come to rest."""
         begin, speeds = self._odometer.pose, self._speeds
         turns = abs(target[2] - begin[2]) > ASTRAY[1]
         first, speed = self._left(target, turns), 0.0
@@ -164,7 +169,8 @@ class BaseMotion:
                 raise RunFailure(f"{moves}; odometry may change by {still}")
 
     def stop(self) -> None:
-        """Publish zero velocity until odometry says that the robot stands; also after a signal has ended spinning."""
+        """Publish zero velocity until odometry says that the robot stands. Works also after a signal, when the node's
+        own spinning has ended."""
         if not self._commanded:
             return
         deadline, stopped = time.monotonic() + STOPPING, False
@@ -179,7 +185,8 @@ class BaseMotion:
         self._context.log.warning(said)
 
     def _left(self, target: np.ndarray, turns: bool) -> np.ndarray:
-        """Return the rest of the motion, (3,), in base_footprint: a turn's angle, or a way as the base can drive it."""
+        """Return the rest of the motion, (3,), in base_footprint: of a turn its angle only, of a way as far as the base
+        can drive it."""
         (x, y, angle), yaw = target - self._odometer.pose, self._odometer.pose[2]
         if turns:
             return np.array([0.0, 0.0, angle])

@@ -1,4 +1,5 @@
-"""The calibration as running nodes use it: the watched file, clouds in its frame, and its frames, broadcast to TF."""
+"""The calibration as running nodes use it: the file, read again if it changes, the lidars' clouds in its frame, and
+`ros_broadcast_calibration`, which publishes it as frames in TF."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -25,7 +26,8 @@ DISPLAY_DTYPE = np.dtype([("x", "<f4"), ("y", "<f4"), ("z", "<f4"), ("intensity"
 
 
 def usable_calibration(path: str | Path) -> CalibrationFile:
-    """Read a calibration file. Raises `InputError` if it is missing, broken, contradictory or without a calibration."""
+    """Read a calibration file. Raises `InputError` if it is missing, broken, contradicts itself or has no
+    calibration."""
     if not Path(path).exists():
         raise InputError(f"{path}: there is no calibration yet; {CALIBRATE}")
     file = CalibrationFile.load(path)
@@ -77,7 +79,8 @@ class Placement:
     footprint_from_lidar: Mapping[str, np.ndarray]
 
     def combined(self, seen: CloudSet) -> np.ndarray:
-        """Return the returns of clouds of one time as records of `DISPLAY_DTYPE` (N,); `lidar` counts from the left."""
+        """Return the returns of clouds of one time as records of `DISPLAY_DTYPE` (N,); `lidar` is 0 left, 1 right, and
+        so on."""
         parts = []
         for number, (name, footprint_from_lidar) in enumerate(self.footprint_from_lidar.items()):
             if (points := seen.clouds.get(name)) is None:  # the robot has one lidar
@@ -97,8 +100,9 @@ def _intensity(message) -> np.ndarray | float:
 
 
 def placement(options, calibration: CalibrationWatch, frames: FrameListener) -> Placement:
-    """Return the lidars' poses by the calibration file, else by TF; without a floor in the file in the described
-    footprint, else in `floor_frame`. Raises `InputError` if a frame is unknown, or the mounts are another robot's."""
+    """Return the lidars' poses by the calibration file, else by TF. Without a floor in the file the frame is the
+    described footprint, else `floor_frame`. Raises `InputError` if a frame is unknown, or the file's mounts cannot be
+    this robot's."""
     file, base, left = calibration.file, options.base_link_frame, options.left_lidar_frame
     base_from_left = left_pose(file, frames.lookup(base, left))
     frame, footprint_from_base = options.floor_frame, file.footprint_from_base

@@ -43,7 +43,8 @@ BROADCAST_TAKES = 10.0  # s of wall time for the broadcaster to see that its fil
 
 
 class _Files:
-    """The files that a calibration node updates: at `path`, and the robot's `values` or None. Raises `InputError`."""
+    """The files that a calibration node updates: the calibration file at `path`, and the robot's `values`, None if
+    there are none. Raises `InputError` if the latter cannot be updated."""
 
     def __init__(self, context: RobotContext):
         self._context, self._options = context, context.options
@@ -100,7 +101,8 @@ class _Files:
 
     def lidar_joints(self, robot: LiveRobot) -> list[values_file.JointOrigin]:
         """Return both lidars' joints on the head: the left one by the file's mounts, else as described, and the right
-        one by its alignment; none of a robot without exactly two or, with a warning, if TF does not have the head."""
+        one by the file's alignment; none of a robot with more or less than two, or, with a warning, if TF does not have
+        the head."""
         if len(robot.profile.lidars) != len(SIDES):
             return []
         base, file, head = self._options.base_link_frame, self.file, robot.profile.housing_link
@@ -168,7 +170,8 @@ def _keep_places(context, alignment: LidarAlignment, result: LidarPoses, path: P
 
 
 def find_floor(context: RobotContext) -> int:
-    """Collect sets of clouds, find the floor from where the file has the lidars, and replace it there if accepted."""
+    """Collect sets of clouds, find the floor in them from where the file has the lidars, and write the result if the
+    data supports it; of the file nothing but the floor is replaced."""
     options, files = context.options, _Files(context)
     method = _floor_method(context)
     methods.floor_method(method)  # an unknown one shows now

@@ -1,4 +1,5 @@
-"""`ros_collect_body_shape_data [DIR]`: check, plan, ask, then move the arm through a grid of poses and capture each."""
+"""`ros_collect_body_shape_data [DIR]`: sweep the arm over a grid of poses and keep what all lidars see of it. Checks,
+plan, question, then pose by pose move, capture and write."""
 
 import datetime
 import functools
@@ -98,7 +99,8 @@ def collect(context: RobotContext, only_raw: bool = False) -> int:
 
 
 def given_grids(options: Any) -> dict[str, str]:
-    """Return the command line's grids as texts by joint. Raises `InputError` for a text that names no joint."""
+    """Return the grids on the command line, as texts by joint: those of the Stretch's joints, and `--grid`. Raises
+    `InputError` for a text that names no joint."""
     grids = {joint: getattr(options, joint) for joint in JOINTS if getattr(options, joint) is not None}
     for part in filter(None, (text.strip() for text in (options.grid or "").split(";"))):
         name, colon, values = part.partition("=")

@@ -258,7 +258,8 @@ class Footprint:
         self._stop_zone.publish(polygon(outer, frame, stamp))
 
     def _shape(self) -> Shape:
-        """Return the shape at the arm's pose; that of any pose while it is unknown, or the model not fitted there."""
+        """Return the shape at the arm's pose; that of any pose while the pose is unknown, or the model not fitted
+        there."""
         if self._joints.messages != self._messages:
             self._heard, self._messages = time.monotonic(), self._joints.messages
         joints = self._joints.commanded

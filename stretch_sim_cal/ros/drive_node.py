@@ -40,7 +40,8 @@ Solve = Callable[[Sequence[RecordedStation]], DrivenResult]
 
 
 def planned(options: Any, robot: LiveRobot, points: np.ndarray) -> tuple[DrivingBody, DrivePlan]:
-    """Return the robot's body, and the drive that `points` (N, 3) in base_footprint leave room for, else `Refused`."""
+    """Return the robot's body, and the drive for which the `points` (N, 3), in base_footprint, leave room. Raises
+    `Refused` if there is none."""
     body = DrivingBody.of(robot.body, robot.footprint_from_base)
     strafes, turn_step = robot.profile.driven_base.strafes, np.radians(options.turn_step)
     return body, drive_plan.plan_drive(body, points, strafes, turn_step, options.distance, options.clearance)
@@ -71,8 +72,9 @@ def known_of(result: DrivenResult) -> Known:
 
 
 def drive(context, robot: LiveRobot, directory: Path, solve: Solve) -> tuple[DrivePlan, DrivenResult] | None:
-    """Check, plan, ask, drive until `solve` knows enough, and write the recording `directory`. Return the plan and the
-    last result, None of a dry run. Raises `Refused` without room, if something comes near or the base does not obey."""
+    """Check, plan, ask, drive until `solve` knows enough, and write the recording `directory`. Return the plan and what
+    `solve` found last, None of a dry run. Raises `Refused` if there is no room, something comes near, or the base does
+    not obey."""
     options, arguments, base = context.options, context.arguments, robot.profile.driven_base
     say = functools.partial(print, file=sys.stderr if arguments.json else sys.stdout, flush=True)
     speeds = Speeds.of(base, options.speed, np.radians(options.turn_speed))
@@ -139,7 +141,8 @@ class _Drive:
         self.results: list[DrivenResult] = []
 
     def look_around(self) -> tuple[np.ndarray, np.ndarray]:
-        """Begin to listen to the lidars; return points (N, 3) of a few scans in base_footprint, and odometry's pose."""
+        """Begin to listen to the lidars, and return the points of a few scans of each while the robot stands, (N, 3) in
+        base_footprint, and its pose by odometry, (3,)."""
         robot, take = self._robot, self._scanned.append
         self._lidars = LidarClouds(self._context, robot.lidars, None, robot.watchdog, depth=2, on_set=take)
         seen: dict[str, list[np.ndarray]] = {name: [] for name in self._robot.lidars}
@@ -218,7 +221,8 @@ class _Drive:
         tape.write_odometry()
 
     def _stand(self, tape: "_Tape") -> None:
-        """Write each lidar's scans while the robot stands, and odometry. Raises `RunFailure` if their stamps differ."""
+        """Write the scans of each lidar while the robot stands, and odometry until after them. Raises `RunFailure` if
+        the stamps of clouds and odometry do not go together."""
         odometer, lidars = self.odometer, self._robot.lidars
         settled, counts, stale, last = -1, dict.fromkeys(lidars, 0), dict.fromkeys(lidars, 0), 0
         waiting = Patience(self._context, LATE, LATE)
@@ -253,7 +257,8 @@ class _Drive:
 
 
 class _Tape(contextlib.AbstractContextManager):
-    """The recording of a drive: description, frames, all odometry, and the stations' clouds; complete at any end."""
+    """The recording of a drive: the robot's description and frames, all odometry, and the clouds of its stations. The
+    folder is complete when the context ends, also by an exception."""
 
     def __init__(self, context: NodeContext, robot: LiveRobot, odometer: Odometer, directory: Path):
         from rclpy.serialization import serialize_message

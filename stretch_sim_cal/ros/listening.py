@@ -1,4 +1,5 @@
-"""What a node hears of a robot: topics of any quality of service, joints, frames, clouds in sets; why one is silent."""
+"""What a node hears of a robot: topics of any quality of service, joints, frames, and the clouds of all lidars in sets
+of one time; and why a topic is silent."""
 
 import contextlib
 import math
@@ -201,8 +202,9 @@ class FrameListener:
             return np.eye(4)
 
     def wait_for(self, *pairs: tuple[str, str], watchdog) -> list[np.ndarray]:
-        """Return `target_from_source` of each (target, source), waiting until all are known. Raises `InputError` if one
-        is missing `GRACE` s after all that publish frames were heard, `RunFailure` (watchdog) if one stays silent."""
+        """Return `target_from_source` of each (target, source), waiting until all are known. Raises `InputError` if a
+        frame is still missing `GRACE` s after all that publish frames have been heard, and `RunFailure` (from the
+        watchdog) if one of them stays silent."""
         silence = f"no frames from /tf_static or {DESCRIPTION_TOPIC}"
         watchdog.watch(silence, lambda: "; ".join(f"{each.topic}: {each.diagnose()}" for each in self._latched))
         result: list[np.ndarray] = []
@@ -274,7 +276,8 @@ def lidars_of(options: Any) -> dict[str, tuple[str, str]]:
 
 
 def described_poses(options: Any, frames: Any, watchdog: Any) -> dict[str, np.ndarray]:
-    """Return the poses (4, 4) of all lidars in base_link by name, from TF or the description; raises as `wait_for`."""
+    """Return the poses (4, 4) of all lidars in base_link as TF, or the description, has them, by name. Raises as
+    `FrameListener.wait_for` does."""
     lidars = lidars_of(options)
     poses = frames.wait_for(*((options.base_link_frame, frame) for _, frame in lidars.values()), watchdog=watchdog)
     return dict(zip(lidars, poses, strict=True))
@@ -291,7 +294,8 @@ class LidarClouds:
     of each of the others, whose stamp is at most `bound` (s) from it; with None each scan is a set by itself. Clouds
     without a single return are skipped and counted. While a set is being worked on, up to `depth` clouds per topic wait
     in the middleware; beyond that the oldest are lost, which costs sets but never breaks one: see `depth_for`. `on_set`
-    is called with every set; without it `take` gives them. `watchdog` watches for missing lidars and sets."""
+    is called with every set; without it `take` gives them. `watchdog` watches for lidars, and sets, that do not
+    come."""
 
     def __init__(
         self, context: Any, lidars: Mapping[str, tuple[str, str]], bound: float | None,
@@ -324,8 +328,9 @@ class LidarClouds:
             self._watchdog.forget(self._no_sets(matching))
 
     def take(self, count: int, label: str) -> Iterator[CloudSet]:
-        """Yield the first `count` sets. All are heard, showing progress, before the first one is worked on: clouds that
-        come meanwhile would be sent, and simulated, for nobody. Raises `RunFailure` (watchdog) if none come."""
+        """Yield the first `count` sets. All of them are heard, showing progress, before the first one is worked on:
+        clouds that come meanwhile would be lost, and sent, and simulated, for nobody. Raises `RunFailure` (watchdog) if
+        none come."""
         with contextlib.closing(progressing(range(1, count + 1), label)) as numbers:
             for number in numbers:
                 self._context.spin_until(partial(self._has_set, number))
@@ -379,7 +384,8 @@ class LidarClouds:
 
 
 class LiveRobot:
-    """A robot as the node of a `RobotContext` hears it, as `collection.stages.Source`; lidars only while taken."""
+    """A robot as a calibration node hears it (see `collection.stages.Source`): its frames and description and, only
+    while `clouds` are taken, its lidars. `context` is a `RobotContext`."""
 
     def __init__(self, context: Any):
         self._context, self._options = context, context.options

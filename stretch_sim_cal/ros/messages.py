@@ -62,7 +62,8 @@ def transforms_message(transforms: Mapping[tuple[str, str], np.ndarray], stamp: 
 
 
 def odometry_message(pose: np.ndarray, twist: Sequence[float], frames: tuple[str, str], stamp: int) -> Odometry:
-    """Return odometry of a pose (4, 4), first_from_second of `frames`, and of velocities (x, y, yaw) in the second."""
+    """Return a pose (4, 4) of the second of two frames in the first, and velocities (x, y in m/s, yaw in rad/s) in the
+    second, as odometry without covariances."""
     message = Odometry(header=header(frames[0], stamp), child_frame_id=frames[1])
     (placed,) = transforms_message({frames: pose}, stamp).transforms
     position, given = message.pose.pose.position, placed.transform.translation

@@ -1,4 +1,5 @@
-"""The command lines of all nodes, apart from these: `--help` and typing errors answer before numpy is imported."""
+"""The command lines of all nodes, declared apart from these, so that `--help` and typing errors answer before numpy and
+ROS are imported."""
 
 from pathlib import Path
 

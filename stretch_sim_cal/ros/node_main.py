@@ -1,4 +1,5 @@
-"""One way to start and end any node: arguments, parameters, signals, exit codes. rclpy waits for good arguments."""
+"""One way to start and end any node: arguments, parameters, signals and exit codes. Imports of rclpy wait until the
+arguments are known to be good."""
 
 import argparse
 import contextlib
@@ -68,7 +69,8 @@ def ending_signals(handler: Callable) -> Iterator[None]:
 
 @dataclass
 class NodeContext:
-    """A running node with its options (`options.num_samples`), and its `outcome` to be filled in (`outcome_in`)."""
+    """A running node with its options (`options.num_samples`), the loop that lets its callbacks run, and its `outcome`,
+    to be filled in (see `command.outcome_in`)."""
 
     node: Any
     executor: Any
@@ -83,7 +85,8 @@ class NodeContext:
         return self.node.get_logger()
 
     def watchdog(self, timeout: float) -> Watchdog:
-        """Return a watchdog that warns in this node's log, in the node's time, and gives discovery its time first."""
+        """Return a watchdog that warns in this node's log, in simulated time if the node runs in it, and waits for what
+        was never heard until it is discovered."""
         node = self.node
         simulated = node.has_parameter("use_sim_time") and node.get_parameter("use_sim_time").value
         clock = (lambda: 1e-9 * node.get_clock().now().nanoseconds) if simulated else None
@@ -105,7 +108,8 @@ class NodeContext:
     def spin_until(
         self, condition: Callable[[], Any], timeout: float = math.inf, watchdog: Watchdog | None = None
     ) -> bool:
-        """Run callbacks until `condition` (True), or for `timeout` s of wall time (False), ticking the `watchdog`."""
+        """Run callbacks until `condition` holds (True), or for `timeout` s of wall time (False). Raises `RunFailure` if
+        `watchdog`, which is ticked meanwhile, does."""
         deadline = time.monotonic() + timeout
         while not condition():
             if time.monotonic() >= deadline:
@@ -116,13 +120,15 @@ class NodeContext:
         return True
 
     def discovers(self, condition: Callable[[], Any]) -> bool:
-        """Run callbacks until `condition` of other nodes (True), or until these are known, and at least 1 s (False)."""
+        """Run callbacks until `condition`, of other nodes on the network, holds (True), or until these are known and
+        for at least a second (False)."""
         return self.spin_until(condition, max(self.began + DISCOVERED - time.monotonic(), 1.0))
 
     @contextlib.contextmanager
     def signals_held(self) -> Iterator[None]:
-        """A context in which a signal is raised by `spin_once`, or at its end, and nowhere else: it could fall between
-        a request and the note that it was sent or, inside `spin_once`, leave the executor deaf for good."""
+        """A context in which a signal is raised by `spin_once`, or at its end, and nowhere else. A signal that is
+        raised anywhere may fall between a request and the note that it was sent, and inside `spin_once` it may lose an
+        answer, or leave the executor deaf for good."""
         self._signals.held = True
         try:
             yield

@@ -1,4 +1,5 @@
-"""A node's command line and ROS parameters as `Option`s of a `NodeCommand`, without numpy and rclpy, for fast help."""
+"""A node's command line and ROS parameters, written once as `Option`s of a `NodeCommand`. Needs neither numpy nor
+rclpy, so that `--help` and typing errors answer at once."""
 
 import argparse
 import difflib
@@ -23,8 +24,9 @@ KINDS = {bool: "true or false", int: "a whole number", float: "a number"}
 @dataclass(frozen=True)
 class Option:
     """One parameter: `--num-samples 20` on the command line, `--ros-args -p num_samples:=20` in ROS. `kind` (bool, int,
-    float or str) follows from `default` unless that is None, "not set". Numbers have to lie in `minimum` .. `maximum`,
-    both included, strings in `choices` if there are any. A `live` parameter can be changed while the node runs."""
+    float or str) follows from `default` unless that is None, which stands for "not set". Numbers have to lie in
+    `minimum` .. `maximum`, both included, strings in `choices` if there are any. A `live` parameter can be changed
+    while the node runs."""
 
     name: str
     default: Any
@@ -173,7 +175,8 @@ def either(options: Any, name: str, other: str) -> str:
 
 
 def option_values(options: Sequence[Option], given: Mapping[str, Any]) -> SimpleNamespace:
-    """Return every option's value: as `given`, else of the given robot's profile, else its default, or `InputError`."""
+    """Return the value of every option: as `given`, else as the robot's profile has it, if one is given, else its
+    default. Raises `InputError` for a value that does not fit."""
     values, defaults = SimpleNamespace(), {}
     for option in sorted(options, key=lambda option: option.name != PROFILE):
         own = given.get(option.name)
@@ -234,7 +237,8 @@ def declare(node, option: Option, value: Any) -> None:
 def follow_changes(
     node, options: Sequence[Option], values: SimpleNamespace, changed: Callable[[], object] = lambda: None
 ) -> None:
-    """Keep `values` up to date with the live parameters while the node runs; call `changed` after each change."""
+    """Keep `values` up to date with the live parameters while the node runs, and call `changed` after each change of
+    one of them."""
     from rcl_interfaces.msg import SetParametersResult
 
     live = {option.name: option for option in options if option.live}

@@ -27,8 +27,9 @@ def ask(arguments: Any, question: str) -> None:
 
 
 class SoleUse:
-    """That at most one program of this package, on any machine, moves a part of the robot. The one that does says so by
-    a latched message beside the driver's topic or action: delivered also while it computes, not once it is killed."""
+    """That one program of this package at most moves a part of the robot, on this machine or another. The one that does
+    says so by a latched message beside the driver's topic or action: the middleware delivers it also while the program
+    computes, and not for one that was killed."""
 
     def __init__(self, context: NodeContext, part: str, driver: str):
         from rclpy.qos import DurabilityPolicy, QoSProfile
@@ -52,7 +53,8 @@ class SoleUse:
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
-        """A context in which others are refused. Raises as `refuse_second` does; of two at once none goes on."""
+        """A context in which others are refused. Raises as `refuse_second` does, since another may have begun
+        meanwhile; of two that begin at the same time none goes on."""
         said, self._holds = self._context.node.create_publisher(*self._channel, self._quality), True
         try:
             said.publish(self._own)
@@ -89,7 +91,8 @@ def check_driver(context: NodeContext, modes: Sequence[str] = MOVING_MODES, home
 
 
 def _states(context: NodeContext, topics: Mapping[str, type]) -> dict[str, Any]:
-    """Return the value of each status topic, also of long ago: drivers publish changes. None if no message comes."""
+    """Return the value of each status topic, also one that was sent long ago: drivers publish it when it changes. None
+    if nobody publishes it, or no message comes."""
     states: dict[str, Any] = dict.fromkeys(topics)
     subscriptions = [
         MatchedSubscription(

@@ -1,4 +1,5 @@
-"""What a calibration node hears of the robot, and moves; a `SimulatedContext` gives it without ROS."""
+"""What a calibration node hears of the robot, and moves; of a run in one process the simulator itself gives it
+(`harness/in_process.py`)."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields

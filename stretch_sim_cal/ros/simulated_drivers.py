@@ -40,7 +40,8 @@ STATE_RATE = 60.0  # joint states and frames per second of wall time, at most
 class Publisher:
     """Publishes one topic and, if there is a `recording`, writes it there as well. It is reliable; a `latched` one
     (transient local) also serves those who subscribe later. Not more than `rate` messages per second of wall time are
-    sent, each of which costs a node in Python up to a millisecond; a recording gets all of them."""
+    sent, however fast simulated time passes: every message that a node written in Python takes costs it up to a
+    millisecond. A recording gets all of them."""
 
     def __init__(
         self, node: Node, recording: "RecordingWriter | None", kind: type, topic: str, depth: int = 10,
@@ -86,8 +87,9 @@ class Publisher:
 
 
 class RobotState:
-    """Publishes /robot_description and /tf_static at once, /joint_states and /tf whenever `publish` is called, by
-    publishers that `create` makes. `description` is the URDF text, with the lidars at their nominal poses."""
+    """Publishes /robot_description and /tf_static at once, /joint_states and /tf whenever `publish` is called.
+    `description` is the URDF text that the robot publishes, with the lidars at their nominal poses; `create` makes a
+    `Publisher`."""
 
     def __init__(self, create: Callable[..., Publisher], description: str):
         self._model = parse_urdf(description)
@@ -102,7 +104,8 @@ class RobotState:
         self, positions: Mapping[str, float], velocities: Mapping[str, float], stamp: int,
         further: Sequence[TransformStamped] = (),
     ) -> None:  # fmt: skip
-        """Publish positions and velocities by the description's joint names, the moved frames, and `further` ones."""
+        """Publish joint positions and velocities (by the description's joint names) and the frames they move, and
+        `further` frames with them."""
         if self._joint_states.is_due:
             self._joint_states.publish(joint_state_message(positions, velocities, stamp), stamp)
         if self._moving.is_due:

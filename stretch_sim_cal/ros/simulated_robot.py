@@ -1,4 +1,5 @@
-"""The simulated robot: what its drivers publish, commanded by action, services and the `mode` parameter as theirs."""
+"""The simulated robot: commanded as the robot's driver is, by the action /follow_joint_trajectory, services and the
+`mode` parameter, and put together with what its drivers publish."""
 
 import functools
 import json
@@ -54,7 +55,8 @@ class _Active:
 
 class TrajectoryServer:
     """Takes goals, and moves the joints step by step with simulated time; a new goal takes the place of a running one.
-    `refusal` returns why nothing may move at present, or None. All runs in the thread that steps and spins."""
+    `refusal` returns why nothing may move at present (wrong mode, runstop, not homed), or None. Everything runs in the
+    thread that calls `step` and spins the node."""
 
     def __init__(self, node: Node, joints: Joints, refusal: Callable[[], str | None]):
         self._log, self._joints, self._refusal = node.get_logger(), joints, refusal
@@ -156,7 +158,8 @@ class DriverState:
     runstopped: bool = False
 
     def refusal(self, modes: Sequence[str] = MOVING_MODES, homed: bool = True) -> str | None:
-        """Return why the arm, or what moves in other `modes` and, unless `homed`, without homing, may not move."""
+        """Return why the arm, or what moves in other `modes` and, unless `homed`, without homing, may not move; None if
+        it may."""
         if self.runstopped:
             return "the runstop is on; release it with /runstop_the_robot"
         if homed and not self.homed:
@@ -167,8 +170,9 @@ class DriverState:
 
 
 class DriverServices:
-    """The driver's services, and its topics /mode, /is_homed and /is_runstopped, latched and when they change. `poses`
-    (values by commanded joint, one after another) are those to which the services "stow" and "home" move."""
+    """Offers /stow_the_robot, /home_the_robot, /stop_the_robot, /runstop_the_robot, and publishes /mode, /is_homed and
+    /is_runstopped, as the robot's driver does, latched and when they change. `poses` (values by commanded joint, one
+    after another) are those to which the services "stow" and "home" move."""
 
     def __init__(
         self, node: Node, create: Callable[..., Publisher], state: DriverState, trajectories: TrajectoryServer,

@@ -29,7 +29,8 @@ LOOK_EVERY = 0.02
 
 
 def simulation_setup(options: Any) -> SimulationSetup:
-    """Return the scenario's simulation, replaced by what options give. Raises `InputError` naming file or option."""
+    """Return what the options ask for: the scenario's simulation, with what is given beside it in its place. Raises
+    `InputError` naming the file or option."""
     mapping: dict[str, Any] = {}
     source = "the command line"
     if options.scenario:
@@ -78,7 +79,8 @@ def _numbers(name: str, text: str, count: int) -> list[float]:
 
 
 class Pace:
-    """How long to wait so that simulated time passes at most at a changing factor of wall time; `now` is the clock."""
+    """How long to wait so that simulated time passes at most at a factor of wall time, which may change. Times are in
+    s; `now` is the steady clock (replaced in tests)."""
 
     def __init__(self, now: Callable[[], float] = time.monotonic):
         self._now = now
@@ -167,7 +169,8 @@ def _let_time_pass(context: NodeContext, robot: Any, factor: float, stopped: Seq
 
 
 def _serve(context: NodeContext, seconds: float, looked: float) -> float:
-    """Let wall time pass, and answer requests every `LOOK_EVERY`; take and return when that was last done."""
+    """Let so much wall time pass, and answer services, the action and parameters every `LOOK_EVERY`. Take and return
+    when that was last done."""
     deadline = time.monotonic() + seconds
     while True:
         if time.monotonic() - looked >= LOOK_EVERY:
@@ -181,8 +184,9 @@ def _serve(context: NodeContext, seconds: float, looked: float) -> float:
 
 
 def _look(executor: Any) -> bool:
-    """Run all callbacks that are ready, and say whether any took something in (and may have left more to do). Always
-    with the same timeout (none): if it differs, rclpy's executor only looks at coroutines that wait."""
+    """Run all callbacks that are ready, and say whether any took something in (and may have left more to do). With one
+    and the same timeout (none): if that differs from call to call, rclpy's executor looks at coroutines that wait, and
+    never at what has come in."""
     from rclpy.executors import TimeoutException
 
     worked = False

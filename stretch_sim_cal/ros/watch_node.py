@@ -99,7 +99,8 @@ class Watcher:
         return "; ".join(state.sentence() for state in self._watch.changed) or self._said()
 
     def _count(self, look: Measurement) -> None:
-        """Report lidars whose relative pose cannot be measured any more: the test cannot follow one knocked far off."""
+        """Report lidars whose poses to each other cannot be measured any more: one that was knocked far is not a drift
+        that the test could follow."""
         known = any(name.startswith(monitor.between("right")) for name in look.vectors)
         self.determined |= known
         self._unknown = 0 if known else self._unknown + 1

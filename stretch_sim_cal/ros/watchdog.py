@@ -126,7 +126,8 @@ class Patience:
 
 
 def progressing(items: Iterable[Any], label: str, total: int | None = None, stream: TextIO | None = None) -> Iterator:
-    """Yield items, with a bar on a terminal, else a line every `LINE_EVERY` s; `total` is the number without length."""
+    """Yield items, showing progress: a bar on a terminal, elsewhere a line every `LINE_EVERY` s; `total` is their
+    number if they have no length."""
     stream, total = stream or sys.stderr, len(items) if total is None else total
     if stream.isatty():
         yield from tqdm(items, total=total, desc=label, file=stream, leave=False)
