@@ -66,7 +66,8 @@ EDITS = {name: REGISTERED[name] for name in (
     "coordinates cut to steps of 1 to 10 mm", "a cover, 1 to 6 mm longer ranges in its middle",
     "ranges that err in waves of 0.2 to 3 m", "a rotor that cogs", "a spin axis that wobbles",
     "a window that bends rays by 0.03 to 0.3 deg", "images in the lidar's own window", "near ranges up to 5 cm wrong",
-    "channels that err by 1 to 5 mm, near otherwise than far",
+    "channels that err by 1 to 5 mm, near otherwise than far", "half of the channels 5 to 40 mm longer",
+    "heights 0.2 to 2 % wrong",
 )}  # fmt: skip
 
 

@@ -337,6 +337,23 @@ def uneven_channels(random: Random, clouds: Clouds) -> Edited:
         yield scaled(cloud, 1.0 + error / ranges)
 
 
+@of_clouds("half of the channels 5 to 40 mm longer", one_side)
+def boards(random: Random, clouds: Clouds) -> Edited:
+    """The ranges of one of two boards of channels, or of every second channel."""
+    by, every_second = random.choice([-1, 1]) * random.uniform(0.005, 0.04), random.integers(2)
+    for cloud, _ in clouds:
+        number = cloud["ring"].astype(int)
+        half = number % 2 == 1 if every_second else number >= (number.max() + 1) // 2
+        yield scaled(cloud, 1.0 + by * half / ranges_of(cloud))
+
+
+@of_clouds("heights 0.2 to 2 % wrong", one_side)
+def stretched(random: Random, clouds: Clouds) -> Edited:
+    """Elevations in proportion, as of a table that is stretched."""
+    by = np.array([1.0, 1.0, 1.0 + random.choice([-1, 1]) * random.uniform(0.002, 0.02)])
+    return (placed(cloud, coordinates(cloud).astype(float) * by) for cloud, _ in clouds)
+
+
 def in_waves(least: int, most: int, largest: float, change: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> Callable:
     """Return the edit by an error of so many waves a turn, a tenth of `largest` (deg) or more."""
 

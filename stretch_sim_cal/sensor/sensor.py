@@ -75,7 +75,7 @@ class Sensor:
     `pulse_length` return as one; of two surfaces farther apart neither does in a share `edge_drop_out` of the cases.
     `packets` of a scan have a time each; 0 for a time of each point. `fleet_angle_tables`: a robot's fleet folder may
     hold the angle tables of its units. `spread` is that of units in simulation, `expected` that of real ones,
-    `CLASS_SPREAD` (then in `unsaid`) if the file has none. `unit` is the one of a unit file.
+    partly or wholly of their class (then in `unsaid`) if the file has none. `unit` is the one of a unit file.
     """
 
     name: str
@@ -243,8 +243,8 @@ def load_sensor(name: str | Path) -> Sensor:
     near = spread.get("near_range") or {}
     _, length = near_range(values.get("near_range"), near.get("length", 1.0), f"{path}: values: near_range")
     sensor = _sensor(path, kind, data | {"unit": spread | {"near_range": near | {"length": length}}})
-    if data.get("unit") is None:
-        sensor = replace(sensor, unsaid=replace(CLASS_SPREAD, near_length=length))
+    if sensor.unsaid is not None:
+        sensor = replace(sensor, unsaid=replace(sensor.unsaid, near_length=length))
     unit = unit_from_mapping(sensor.error_model(), own, str(path))
     shares = {"optical_centre_share": CENTRE_SHARE, "firing_time_share": FIRING_SHARE}
     for (key, index), share in zip(shares.items(), sensor.uncorrected_shares, strict=True):
@@ -295,8 +295,8 @@ def _sensor(path: Path, kind: Path, data: dict[str, Any]) -> Sensor:
         dual_return=validate.choice(data.get("returns", RETURNS[0]), RETURNS, f"{where}: returns") == RETURNS[1],
         zero_misses=validate.choice(data.get("misses", MISSES[0]), MISSES, f"{where}: misses") == MISSES[1],
         driver=Driver(**driver_corrections(data.get("driver"), f"{where}: driver")),
-        spread=UnitSpread() if data.get("unit") is None else _spread(data["unit"], f"{where}: unit"),
-        unsaid=CLASS_SPREAD if data.get("unit") is None else None,
+        spread=(spread := UnitSpread() if data.get("unit") is None else _spread(data["unit"], f"{where}: unit")),
+        unsaid=_unsaid(data, spread),
         unit=None,
     )  # fmt: skip
     for name in PER_CHANNEL:
@@ -318,6 +318,16 @@ def driver_corrections(value: Any, where: str) -> dict[str, Any]:
         if not 0.0 < end - begin < 360.0:
             raise InputError(f"{where}: {WINDOW}: from {begin:g} to {end:g} deg is not part of a turn")
     return {name: getattr(driver, name) for name, given in (value or {}).items() if given is not None}
+
+
+def _unsaid(data: Mapping[str, Any], spread: UnitSpread) -> UnitSpread | None:
+    """Return the spread that is expected of units in place of `spread`, that of the file's `unit:` mapping, if the file
+    has none, or none of the optical centre: without the table's, it may be where that of an unknown sensor is."""
+    unit = data.get("unit")
+    if unit == IDEAL or (unit is not None and "optical_centre" in unit):
+        return None
+    centre = CLASS_SPREAD if "optical_centre" in data else UNKNOWN_SENSOR
+    return replace(CLASS_SPREAD if unit is None else spread, optical_centre=centre.optical_centre)
 
 
 def _spread(value: Any, where: str) -> UnitSpread:

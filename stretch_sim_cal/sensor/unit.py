@@ -41,8 +41,9 @@ _WANDER = np.arange(1, 6)
 RANGE_WANDER = tuple(f"range_{wave}_{number}" for number in _WANDER for wave in ("cos", "sin"))
 RANGE_WANDER_SHARES = np.repeat(_WANDER, 2) ** -0.5
 TYPICAL_WANDER = 1e-4  # m, of the first harmonics of one scan (docs/real_data.md)
-# Root mean square over the channels (rad) of azimuths by another firing order than the table has.
-FIRING_ORDER_DEVIATION = float(np.deg2rad(0.1))
+# Root mean square over the channels of errors in their order: of ranges (m), elevations and azimuths (rad). Boards of
+# channels differ, a table is stretched, the firing order is another one than the table has.
+ORDER_DEVIATIONS = (0.005, float(np.deg2rad(0.1)), float(np.deg2rad(0.1)))
 # Distance (m) at which beams pass the spin axis, if the driver does not know it, or knows that of another model.
 LATERAL_OFFSET_DEVIATION = 0.005
 # Waves over a turn of the directions of all channels, upwards (a spin axis that wobbles, a window that bends rays) and
@@ -195,16 +196,17 @@ class ErrorModel:
 
     def scan_roots(self) -> dict[str, np.ndarray]:
         """Return, as `prior_roots`, roots (n, k) of what is no property of the unit: the frame's motion in a scan,
-        typical wander of ranges, azimuths by another firing order than the driver knows, another lateral offset of all
-        beams than it corrects, and waves of directions. A window that bends rays in a part of a turn does so on
+        typical wander of ranges, errors of the channels in their order, another lateral offset of all beams than the
+        driver corrects, and waves of directions. A window that bends rays in a part of a turn does so on
         average, too: the lidar's pose is uncertain then."""
         one, wander = np.eye(self.size), TYPICAL_WANDER * RANGE_WANDER_SHARES
         aside = turned(np.median(self.azimuth_offsets, keepdims=True), np.array([0.0, 1.0, 0.0])).T
         number = np.arange(self.num_channels) - (self.num_channels - 1) / 2.0
         # In proportion to their number, half of them, every second one.
-        shapes = np.column_stack([number, np.sign(number), (-1.0) ** np.arange(self.num_channels)])
-        shapes -= shapes.mean(axis=0)  # the mean of all channels' azimuths is part of the unit's pose
-        order = one[:, self.of_kind("channel_azimuth")] @ shapes / np.maximum(np.sqrt((shapes**2).mean(axis=0)), 1e-9)
+        orders = np.column_stack([number, np.sign(number), (-1.0) ** np.arange(self.num_channels)])
+        orders -= orders.mean(axis=0)  # the mean of all channels is another error, or part of the unit's pose
+        orders = orders[:, orders.any(axis=0)]
+        orders /= np.sqrt((orders**2).mean(axis=0))
         uncertain = self.spread.channel_azimuth > 0
         waves_up, waves_aside = np.split(one[:, self.of_waves], [len(UPWARD_WAVES)], axis=1)
         if uncertain:
@@ -212,8 +214,11 @@ class ErrorModel:
             waves_up = np.column_stack([waves_up, elevations])
             waves_aside = np.column_stack([waves_aside, azimuths])
         lateral = uncertain and self.spread.optical_centre[1] < LATERAL_OFFSET_DEVIATION  # else that allows for it
-        return {
-            "firing_order": FIRING_ORDER_DEVIATION * order[:, order.any(axis=0) & uncertain],
+        in_order = {
+            f"{kind}_order": deviation * one[:, self.of_kind(kind)] @ orders[:, : len(orders) if uncertain else 0]
+            for kind, deviation in zip(CHANNEL_KINDS, ORDER_DEVIATIONS, strict=True)
+        }
+        return in_order | {
             "lateral_offset": LATERAL_OFFSET_DEVIATION * one[:, CENTRE] @ aside[:, : int(lateral)],
             "scan_motion": one[:, self.of_scan_motion] * SCAN_MOTION_DEVIATIONS,
             "wander": one[:, self.of_wander] * wander,
