@@ -18,7 +18,6 @@ from stretch_sim_cal.simulation.setup import SimulationSetup
 from stretch_sim_cal.simulation.solids import Undulation
 
 OMNIDIRECTIONAL, DIFFERENTIAL = (load_profile(name).base for name in ("stretch4", "two_lidar_amr"))
-QUARTER = (0.0, 0.0, math.pi / 8, 4.0)  # rad/s, s
 EXACT = OdometrySpread(0.0, 0.0, 0.0, 0.0, 0.0)
 
 
@@ -26,16 +25,6 @@ def place(base, time=None):
     """Return x, y, yaw of where a base truly is."""
     pose = base.poses(np.array([base.now if time is None else time]))[0]
     return np.array([*pose[:2, 3], math.atan2(pose[1, 0], pose[0, 0])])
-
-
-@pytest.mark.parametrize("base", [OMNIDIRECTIONAL, DIFFERENTIAL])
-def test_a_square_ends_where_it_began_and_its_corners_are_where_the_commands_say(base):
-    driving, corners = DrivingBase(base), []
-    for _ in range(4):
-        driving.follow([(0.25, 0.0, 0.0, 4.0), QUARTER])
-        corners.append(place(driving))
-    np.testing.assert_allclose(np.array(corners)[:, :2], [[1, 0], [1, 1], [0, 1], [0, 0]], atol=1e-9)
-    np.testing.assert_allclose(driving.odometry(driving.now)[0][:2], place(driving)[:2], atol=1e-9)
 
 
 @pytest.mark.parametrize(
@@ -127,7 +116,7 @@ def test_drawn_errors_and_slip_have_the_size_asked_for():
     for name, rel in (("scale", 0.1), ("track_width", 0.15), ("clock_offset", 0.15)):
         assert np.std([getattr(errors, name) for errors in drawn]) == pytest.approx(getattr(spread, name), rel=rel)
     slips = {0.25: [], 1.0: []}
-    for seed in range(100):
+    for seed in range(50):
         driving = DrivingBase(OMNIDIRECTIONAL, OdometryErrors(slip=0.005, slip_angle=0.004), seed)
         for leg, found in zip((0.25, 0.75), slips.values(), strict=True):
             driving.follow([(0.2, 0.0, 0.0, leg / 0.2)])
@@ -137,16 +126,6 @@ def test_drawn_errors_and_slip_have_the_size_asked_for():
         across = math.sqrt(0.005**2 * way + 0.004**2 * way**3 / 3)
         np.testing.assert_allclose(np.std(found, axis=0), [0.005 * way**0.5, across, 0.004 * way**0.5], rtol=0.2)
         assert np.abs(np.mean(found, axis=0)).max() < 0.25 * across + 1e-3
-
-
-@pytest.mark.parametrize("base", [OMNIDIRECTIONAL, DIFFERENTIAL])
-def test_stations_are_reached_by_odometry(base):
-    driving = DrivingBase(base, OdometryErrors.drawn(OdometrySpread(), 8), seed=8)
-    for goal in ((0.5, 0.2, 1.0), (0.5, 0.2, -2.0), (-0.3, 0.4, 3.0)):
-        driving.follow(driving.legs_to(*goal))
-        there = driving.odometry(driving.now + 1.0)[0]
-        np.testing.assert_allclose(there[:2], goal[:2], atol=1e-6)
-        assert math.remainder(there[2] - goal[2], 2 * math.pi) == pytest.approx(0.0)
 
 
 def test_a_base_stands_on_the_floor_by_its_wheels():
@@ -212,22 +191,13 @@ def distances(simulated, points, names):
     return np.concatenate(found)
 
 
-@pytest.mark.parametrize("world", ["furnished_room", "surfaces"])  # the latter with glass, and people who walk
-def test_clouds_on_the_way_are_right_once_they_are_deskewed(world):
-    simulated = driven(0.5, world, EXACT_RANGES)
+def test_clouds_on_the_way_are_right_once_they_are_deskewed():
+    simulated = driven(0.5, "surfaces", EXACT_RANGES)  # with glass, and people who walk
     for tick in (12, last_scan(simulated)):
         off = distances(simulated, *seen_in_world(simulated, tick))
         assert len(off) > 12000
         assert off.max() < 2e-5
     assert np.quantile(distances(simulated, *seen_in_world(simulated, 12, frozen=True)), 0.95) > 2e-3
-
-
-def test_noise_on_the_way_is_that_at_rest():
-    simulated = driven(0.5)
-    heights = [floor_seen(simulated, tick)[:, 2] for tick in (12, last_scan(simulated))]
-    for each in heights:
-        assert abs(each.mean()) < 5 * each.std() / np.sqrt(len(each))
-    assert heights[0].std() == pytest.approx(heights[1].std(), rel=0.1)
 
 
 def test_scans_depend_only_on_seed_and_motion():
@@ -244,15 +214,6 @@ def test_scans_depend_only_on_seed_and_motion():
     after.driving.step(1.0)
     for tick, scan in zip((33, 15, 0), at_once[::-1], strict=True):
         np.testing.assert_array_equal(scan, after.scan("right", tick))
-
-
-def test_a_robot_that_stands_sees_what_one_sees_that_was_carried_there():
-    simulated, carried = driven(1.0), simulator()
-    still = carried.scan("left", 40)
-    carried.move_base(simulated.driving.poses(np.array([simulated.driving.now]))[0])
-    np.testing.assert_array_equal(simulated.scan("left", 34), carried.scan("left", 34))
-    simulated.move_base(np.eye(4))
-    np.testing.assert_array_equal(simulated.scan("left", 40), still)
 
 
 def test_on_an_uneven_floor_the_floor_under_the_robot_is_where_the_truth_says():
@@ -280,11 +241,9 @@ def test_the_truth_has_the_errors_of_the_odometry():
     ("changed", "message"),
     [
         ({"kind": "walking"}, "kind: is 'walking', use one of"),
-        ({"wheels": [[0, 0.2], [0, -0.2]]}, "wheels: expected a list of three or more"),
         ({"wheels": [[0, 0.2], [0, -0.2], [0, 0.0]]}, "wheels: lie on one line"),
         ({"track_width": None}, "track_width: is missing"),
         ({"topics": {"command": "/cmd_vel", "stamped_command": "/cmd_vel"}}, "a topic has one type"),
-        ({"limits": {"linear": -1}}, "limits: linear"),
     ],
 )
 def test_a_base_that_cannot_be_is_refused(changed, message):
@@ -313,12 +272,3 @@ def test_simulate_drives_from_station_to_station():
     for leg in ((1.0, 0.0), 1.0):
         with pytest.raises(InputError, match=r"drive\[0\]"):
             cal.simulate("two_lidar_amr", sensor="os0_32_sparse", frames=1, drive=[leg])
-
-
-def test_a_scan_drawn_as_another_one_is_seen_from_where_the_base_is():
-    simulated = driven(0.0, sensor=EXACT_RANGES)
-    scan = simulated.scan("left", 12, drawn=300)
-    assert simulated.start_time("left", 12) <= scan["timestamp"].min() < scan["timestamp"].max() < 1.4
-    points = deskewed(simulated, scan, scan["timestamp"])
-    off = distances(simulated, points, np.full(len(points), "walls/link/left_before_door"))
-    assert np.sum(off < 2e-5) > 2000

@@ -10,15 +10,12 @@ import pytest
 
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.files import write_yaml
-from stretch_sim_cal.geometry.planes import footprint_from_base
-from stretch_sim_cal.geometry.transforms import SIDES, apply, from_xyz_rpy, inverse
+from stretch_sim_cal.geometry.transforms import SIDES, from_xyz_rpy, inverse
 from stretch_sim_cal.robot.description import parse_urdf
 from stretch_sim_cal.robot.kinematics import link_transform
 from stretch_sim_cal.robot.profile import stretch_profile
-from stretch_sim_cal.robot.surfaces import Surface
 from stretch_sim_cal.sensor.sensor import DEFAULT_SENSOR
 from stretch_sim_cal.sensor.unit import UnitSpread
-from stretch_sim_cal.simulation import solids
 from stretch_sim_cal.simulation.driving import OdometrySpread
 from stretch_sim_cal.simulation.embedded import EmbeddedSimulator, xyz
 from stretch_sim_cal.simulation.setup import BaseError, Faults, PayloadBox, PoseError, SimulationSetup
@@ -83,35 +80,21 @@ def test_a_scenario_s_files_are_searched_beside_it_then_by_name_then_in_the_work
     "mapping, named",
     [
         ({"wrold": "tables"}, "wrold"),
-        ({"world": ""}, "world"),
         ({"world": ["tables"]}, "world"),
-        ({"sensor": 5}, "sensor"),
-        ({"seed": -1}, "seed"),
-        ({"seed": 1.5}, "seed"),
         ({"seed": True}, "seed"),
-        ({"lidar_left_error": {"xyz": [1, 2]}}, "lidar_left_error: xyz"),
         ({"lidar_left_error": {"xyz": [1, 2, "x"]}}, "lidar_left_error: xyz[2]"),
         ({"lidar_right_error": {"rpy": [0, 0, 0]}}, "'rpy'"),
-        ({"lidar_right_error": [0, 0, 0]}, "lidar_right_error"),
-        ({"lidar_errors": {"right": {"xyz": [1, 2]}}}, "lidar_errors: right: xyz"),
         ({"lidar_errors": {"mast": {}}}, "lidar_errors: unknown key 'mast'"),
         ({"lidar_errors": {"left": {}}, "lidar_left_error": {}}, "lidar_left_error: is given twice"),
-        ({"base_error": {"height": "low"}}, "base_error: height"),
         ({"base_error": {"roll_deg": 90}}, "base_error: roll_deg"),
-        ({"payload": {"link": "base_link"}}, "payload"),
         ({"payload": [{"size": [1, 1, 1]}]}, "payload[0]: link"),
         ({"payload": [{"link": "base_link", "size": [1, 0, 1]}]}, "payload[0]: size[1]"),
         ({"real_time_factor": float("inf")}, "real_time_factor"),
-        ({"unit_seed": -1}, "unit_seed"),
         ({"units": {"middle": "unit.yaml"}}, "units: unknown key 'middle'"),
-        ({"units": {"left": 3}}, "units: left"),
         ({"driver": {"distance_correction": 1}}, "driver: distance_correction"),
-        ({"joint_errors": {"lift_joint": {"xyz": [1]}}}, "joint_errors: lift_joint"),
         ({"odometry": {"scale": 2}}, "odometry"),
-        ({"odometry": {"slip": 1}}, "odometry"),
         ({"floor": {"rms_mm": 0}}, "floor"),
         ({"lidar_geometry": ""}, "lidar_geometry"),
-        ({"lidar_geometry": []}, "lidar_geometry"),
         ("furnished_room", "mapping"),
     ],
 )
@@ -211,19 +194,6 @@ def test_a_lidar_sees_out_of_its_mount_wherever_that_is_and_never_its_own_housin
         assert np.linalg.norm(xyz(scan), axis=1).min() > 0.1
 
 
-def test_a_person_can_be_put_into_the_world_and_taken_out_again():
-    simulator = EmbeddedSimulator(SETUP)
-    before = simulator.scan("left", 0)
-    simulator.add_surface("person", Surface(*solids.cylinder(0.2, 1.7)).moved(from_xyz_rpy((1.3, 0.4, 0.85))))
-    scan, labels, names = simulator.labelled_scan("left", 0)
-    footprint_from_lidar = footprint_from_base(simulator.floor_in_base) @ simulator.base_from_lidar("left")
-    on_person = apply(footprint_from_lidar, xyz(scan)[np.array(names)[labels] == "person"])
-    assert len(on_person) > 100
-    assert np.abs(np.hypot(on_person[:, 0] - 1.3, on_person[:, 1] - 0.4) - 0.2).max() < 0.1
-    simulator.add_surface("person", None)
-    assert np.array_equal(simulator.scan("left", 0), before)
-
-
 def test_the_truth_holds_the_units_with_which_the_lidars_err_again(shared, tmp_path):
     spread = UnitSpread(range_offset=0.01, channel_elevation=3e-4, optical_centre=(5e-4, 5e-4, 5e-4))
     first = EmbeddedSimulator(SETUP, replace(shared.sensor, spread=spread))
@@ -246,8 +216,3 @@ def test_a_setup_s_driver_takes_the_place_of_the_sensor_s(shared):
         for driver in ({}, {"distance_correction": False})
     )
     assert np.median(np.linalg.norm(one - other, axis=1)) == pytest.approx(0.02, rel=0.02)
-
-
-def test_a_lidar_that_does_not_exist_is_refused(shared):
-    with pytest.raises(InputError, match="left, right"):
-        shared.scan("middle", 0)

@@ -2,20 +2,17 @@
 lidar are there or waited for."""
 
 import lzma
-import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from stretch_sim_cal.errors import InputError, RunFailure
-from stretch_sim_cal.simulation.gazebo import installation, messages, running
+from stretch_sim_cal.errors import InputError
+from stretch_sim_cal.simulation.gazebo import installation, messages
 from stretch_sim_cal.simulation.gazebo.installation import Installation
-from stretch_sim_cal.simulation.gazebo.messages import encode, fields, signed
-from stretch_sim_cal.simulation.gazebo.running import LEFT_OUT, NOT_CAST, Clouds
+from stretch_sim_cal.simulation.gazebo.messages import encode
 
 DATA = Path(__file__).parents[1] / "data"
-BEAT = 100_000_000  # ns
 
 
 @pytest.mark.parametrize(
@@ -99,19 +96,6 @@ def test_a_torn_cloud_is_refused(recorded, length):
         messages.cloud_points(recorded[:length])
 
 
-def test_a_cloud_without_coordinates_says_what_it_has():
-    message = encode((2, encode((1, "range"), (3, 6))), (3, 1), (4, 1), (6, 4), (8, b"\0\0\0\0"))
-    with pytest.raises(InputError, match="no field x, y, z; it has range"):
-        messages.cloud_points(message)
-
-
-def test_numbers_survive_the_wire():
-    values = [0, 1, 127, 128, 300, 2**31, 2**63 - 1, -1, -(2**31)]
-    read = [signed(value) for _, value in fields(encode(*[(1, value) for value in values]))]
-    assert read == values
-    assert [value for _, value in fields(messages.double(-0.125))] == [-0.125]
-
-
 def test_requests_are_the_bytes_that_protobuf_makes_of_them():
     # From the published definitions, serialised by protobuf's own compiler and runtime.
     assert messages.world_control(100) == bytes.fromhex("10012064")
@@ -119,91 +103,3 @@ def test_requests_are_the_bytes_that_protobuf_makes_of_them():
     assert messages.entity_factory("a", "b") == bytes.fromhex("1a0162420161")
     assert messages.boolean(bytes.fromhex("1001"))
     assert not messages.boolean(b"")
-
-
-def test_joint_states_and_clock_are_read():
-    joint = encode((2, "lift_joint"), (10, encode((10, 0.25), (11, -0.5))))
-    states = messages.joint_states(encode((2, "stretch"), (6, joint)))
-    assert states.positions == {"lift_joint": 0.25}
-    assert states.velocities == {"lift_joint": -0.5}
-    clock = encode((2, encode((1, 9))), (4, encode((1, 3), (2, 25_000_000))))
-    assert messages.clock_times(clock) == (3_025_000_000, 9_000_000_000)
-
-
-class World:
-    """A world whose lidar says what a test lets it say."""
-
-    time = renewals = 0
-
-    def __init__(self):
-        self.lidar = Clouds(self, "/points")
-
-    def subscribe(self, _topic, _message_type, hear):
-        self.hear = hear
-
-    def unsubscribe(self, _topic):
-        self.hear = None
-
-    def wait(self, ready, complaint):
-        deadline = time.monotonic() + 1.0
-        while (found := ready()) is None:
-            if time.monotonic() > deadline:
-                raise RunFailure(complaint)
-            time.sleep(0.01)
-        return found
-
-    def publish(self, *stamps):
-        for stamp in stamps:
-            self.hear(cloud(stamp))
-
-
-def cloud(stamp):
-    return encode((1, encode((1, encode((1, stamp // 10**9), (2, stamp % 10**9))))))
-
-
-@pytest.fixture
-def world(monkeypatch):
-    monkeypatch.setattr(running, "PATIENCE", 0.05)
-    return World()
-
-
-def test_the_first_cloud_after_a_pause_is_off_the_beat(world):
-    world.time = 3 * BEAT + 25_000_000
-    world.lidar.listen(True)
-    world.publish(3 * BEAT + 50_000_000, 4 * BEAT, 5 * BEAT)
-    assert world.lidar.taken_at(3 * BEAT) == NOT_CAST
-    assert all(world.lidar.taken_at(beat) == cloud(beat) for beat in (4 * BEAT, 5 * BEAT))
-
-
-def test_the_first_cloud_after_a_new_subscription_is_off_the_beat(world):
-    world.lidar.listen(True)
-    world.publish(0, BEAT, 2 * BEAT)
-    world.renewals += 1
-    for stamp, newest in ((4 * BEAT + 25_000_000, 2 * BEAT), (5 * BEAT, 5 * BEAT)):
-        world.publish(stamp)
-        assert world.lidar.newest == newest
-
-
-def test_a_scan_that_is_left_out_is_not_waited_for(world):
-    world.lidar.listen(True)
-    world.publish(0, BEAT, 3 * BEAT)
-    assert world.lidar.taken_at(2 * BEAT) == LEFT_OUT  # a later one is there
-    assert world.lidar.taken_at(4 * BEAT) == LEFT_OUT  # nothing is, and time stands still as long as it is waited for
-    world.publish(5 * BEAT)
-    assert world.lidar.taken_at(5 * BEAT) == cloud(5 * BEAT)
-
-
-def test_a_lidar_that_is_silent_for_long_is_a_failure(world, monkeypatch):
-    monkeypatch.setattr(running, "SILENCE_TIMEOUT", 0.02)
-    world.lidar.listen(True)
-    world.publish(0)
-    with pytest.raises(RunFailure, match="/points has not published its scan of 0.100 s"):
-        world.lidar.taken_at(BEAT)
-
-
-def test_what_was_heard_before_a_pause_stays_and_nothing_is_waited_for_in_it(world):
-    world.lidar.listen(True)
-    world.publish(0, BEAT)
-    world.lidar.listen(False)
-    assert world.lidar.taken_at(BEAT) == cloud(BEAT)
-    assert world.lidar.taken_at(2 * BEAT) == NOT_CAST

@@ -10,7 +10,6 @@ from scipy.interpolate import LinearNDInterpolator
 from stretch_sim_cal.geometry.planes import footprint_from_base
 from stretch_sim_cal.geometry.transforms import apply
 from stretch_sim_cal.robot.surfaces import EMPTY, Surface
-from stretch_sim_cal.sensor.points import coordinates
 from stretch_sim_cal.sensor.sensor import load_sensor
 from stretch_sim_cal.simulation import solids
 from stretch_sim_cal.simulation.embedded import EmbeddedSimulator, xyz
@@ -140,16 +139,6 @@ def test_a_beam_halved_by_an_edge_drops_out_at_the_sensor_s_rate():
     other = _spread(centre, None, edge, shares, sensor)
     np.testing.assert_allclose(centre.distances, [np.inf, np.inf, 4.0, 3.05, 3.0])
     np.testing.assert_allclose(other.distances, [np.inf] * 5)
-
-
-def test_second_returns_of_the_jt128_mostly_repeat_the_first():
-    simulator = EmbeddedSimulator(SimulationSetup(world="furnished_room", sensor="jt128"))
-    scan = coordinates(simulator.scan("left", 0)).reshape(900, 2, 128, 3)
-    hit = (scan != 0).any(axis=-1)
-    both = hit[:, 0] & hit[:, 1]
-    same = (scan[:, 0] == scan[:, 1]).all(axis=-1)
-    assert 0.9 < same[both].mean() < 1.0
-    assert len(simulator.labelled_scan("left", 0)[0]) == len(xyz(simulator.scan("left", 0))) < 1.1 * 115_200
 
 
 DIRECTIONS = np.random.default_rng(5).standard_normal((20_000, 3))
