@@ -31,7 +31,6 @@ ROOM = [  # axis-aligned boxes (lower corner, upper corner) in m, in the floor's
     [(-1.5, -2.5, 0.0), (-0.9, -2.1, 1.9)],
 ]
 OTHER_ROOM = [[(-1.8, -4.0, 0.0), (2.1, 3.1, 2.2)], [(0.9, -2.0, 0.0), (1.3, 1.6, 1.1)]]
-EMPTY_PLAIN = [[(-500.0, -500.0, 0.0), (500.0, 500.0, 400.0)]]
 BASE_HEIGHT = 0.028
 # In base_link, at the head, looking outward, forward and 45 degrees down.
 NOMINAL = {
@@ -93,7 +92,6 @@ class Drivers:
     )  # fmt: skip
     tf_latched: bool = True
     description: str = ""  # URDF text
-    one_plane: bool = False  # nothing in view but the floor
     elsewhere: bool = False  # the right lidar's clouds are of another room
 
 
@@ -115,8 +113,7 @@ def publisher(drivers: Drivers, node) -> Callable[[threading.Event], None]:
         side: node.create_publisher(PointCloud2, drivers.topics[side], QoSProfile(depth=5, reliability=reliability))
         for side in drivers.sides
     }
-    usual = EMPTY_PLAIN if drivers.one_plane else ROOM
-    rooms = {"left": usual, "right": OTHER_ROOM if drivers.elsewhere else usual}
+    rooms = {"left": ROOM, "right": OTHER_ROOM if drivers.elsewhere else ROOM}
     floor_from_base = from_xyz_rpy((0.0, 0.0, drivers.height), np.radians([*drivers.tilt_deg, 0.0]))
     scans = {
         side: [scan(side, seed, floor_from_base, rooms[side]) for seed in range(drivers.scans)]

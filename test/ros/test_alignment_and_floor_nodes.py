@@ -10,7 +10,6 @@ from fake_drivers import NOMINAL, RIGHT_TO_LEFT, description, publish_frames, wr
 from made_results import joints_in
 from node_process import SILENCE, Graph, stop, wait_for_line
 
-from stretch_sim_cal import programs
 from stretch_sim_cal.calibration.calibration_file import FLOOR, CalibrationFile
 from stretch_sim_cal.calibration.finding import ANOTHER_PLACE_MAY
 from stretch_sim_cal.calibration.observations import places_beside
@@ -22,7 +21,7 @@ from stretch_sim_cal.ros.listening import FrameListener
 
 pytestmark = pytest.mark.graph
 
-SAMPLES, ONE = ("--num-samples", "3"), ("--num-samples", "1")
+SAMPLES = ("--num-samples", "3")
 
 
 @pytest.fixture(scope="module")
@@ -62,26 +61,18 @@ def test_takes_the_published_parameters_from_ros_arguments_and_prints_json(graph
     assert "did you mean 'num_samples'" in ended.err
 
 
-def test_a_refusal_names_its_reasons_and_leaves_the_old_file_alone(graph):
-    graph.calibration_file.parent.mkdir(parents=True)
-    graph.calibration_file.write_text("note: mine\n")
-    with graph.drivers(one_plane=True):
-        ended = graph.call("ros_align_dual_lidar", "--outcome-file", "outcome.json", *ONE, code=1)
+def test_a_refusal_names_its_reasons_and_leaves_the_old_file_and_what_was_seen_before_alone(aligned, graph):
+    file = aligned[0].calibration_file
+    before = {path: path.read_bytes() for path in (file, places_beside(file))}
+    named = ("--calibration-file", str(file), "--outcome-file", "outcome.json")
+    with graph.drivers(elsewhere=True):
+        ended = graph.call("ros_align_dual_lidar", *named, "--num-samples", "1", code=1)
     outcome = json.loads((graph.folder / "outcome.json").read_text())
     told = [line.removeprefix("refused: ") for line in ended.err.splitlines() if line.startswith("refused: ")]
     assert told and not outcome["accepted"] and all(found["code"] for found in outcome["refusals"])
     assert ["; ".join(filter(None, (found["sentence"], found["remedy"]))) for found in outcome["refusals"]] == told
-    assert graph.calibration_file.read_text() == "note: mine\n"
-
-
-def test_a_refusal_that_no_further_place_cures_leaves_what_was_seen_before(aligned, graph):
-    file = aligned[0].calibration_file
-    places = places_beside(file)
-    seen, written = places.read_bytes(), file.read_bytes()
-    with graph.drivers(elsewhere=True):
-        ended = graph.call("ros_align_dual_lidar", "--calibration-file", str(file), *ONE, code=1)
     assert ANOTHER_PLACE_MAY not in ended.err
-    assert places.read_bytes() == seen and file.read_bytes() == written
+    assert {path: path.read_bytes() for path in before} == before
 
 
 def test_frames_come_from_the_description_where_tf_is_silent_and_a_silent_lidar_is_named(graph):
@@ -100,14 +91,6 @@ def test_a_signal_ends_it_at_once_and_writes_nothing(graph):
         assert stop(process, signal.SIGTERM) == 143
     assert "Traceback" not in process.stderr.read()
     assert not graph.calibration_file.exists()
-
-
-def test_help_shows_an_example(capsys):
-    with pytest.raises(SystemExit) as ended:
-        programs.main("ros_align_dual_lidar", ["--help"])
-    assert ended.value.code == 0
-    shown = capsys.readouterr().out
-    assert "example: ros_align_dual_lidar" in shown and "--num-samples" in shown
 
 
 TILT_DEG, HEIGHT = [0.5, -0.3], 0.031

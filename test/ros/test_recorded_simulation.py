@@ -8,7 +8,6 @@ from rosbags.highlevel import AnyReader
 from sensor_msgs.msg import JointState
 
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile
-from stretch_sim_cal.calibration.mounts.file import stored_mounts
 from stretch_sim_cal.cli import main
 from stretch_sim_cal.geometry.transforms import error
 from stretch_sim_cal.harness.processes import own_domain
@@ -20,37 +19,29 @@ ROBOT = (
 )  # fmt: skip
 
 
-@pytest.fixture(scope="module", params=["mcap"])
-def bag(request, tmp_path_factory):
-    """A recording of five simulated seconds, with the truth beside it."""
+@pytest.fixture(scope="module")
+def bag(tmp_path_factory):
+    """A recording of two simulated seconds, with the truth beside it."""
     folder = tmp_path_factory.mktemp("recorded")
     with own_domain() as domain:
-        recorded = ("--record", str(folder / "bag"), "--storage", request.param, "--duration", "5")
+        recorded = ("--record", str(folder / "bag"), "--duration", "2")
         Graph(domain, folder).call("stretch_simulator", *ROBOT, *recorded, code=0)
     return folder / "bag"
 
 
-def test_it_is_calibrated_and_its_one_pose_of_the_arm_gives_mounts_with_a_covariance_that_covers_the_error(
-    bag, tmp_path, capsys
-):
+def test_it_is_calibrated(bag, tmp_path):
     out, truth, sensor = tmp_path / "cal.yaml", load_truth(f"{bag}.truth.json"), ("--sensor", FEW_RAYS)
     assert main(["calibrate", str(bag), "--out", str(out), *sensor, "--num-samples", "10", "--only", "alignment"]) == 0
     translation, rotation = error(truth.to_left["right"], CalibrationFile.load(out).right_to_left)
     assert translation < 2e-3 and np.degrees(rotation) < 0.04
-    assert main(["calibrate", str(bag), "--mounts", "--out", str(out), *sensor]) == 0
-    assert "arm poses: 1, with" in capsys.readouterr().err
-    mounts = stored_mounts(CalibrationFile.load(out))
-    distance, _ = error(truth.base_from_lidar["left"], mounts.base_from_lidar["left"])
-    assert distance < 4.0 * np.sqrt(np.trace(mounts.covariance[:3, :3]))
 
 
-@pytest.mark.parametrize("bag", ["mcap", "sqlite3"], indirect=True)
 def test_joint_states_are_stored_without_the_unused_bytes_that_rmw_leaves(bag):
     with AnyReader([bag]) as reader:
         wanted = [connection for connection in reader.connections if connection.topic == "/joint_states"]
         stored = [data for _, _, data in reader.messages(wanted)]
         states = [reader.deserialize(data, "sensor_msgs/msg/JointState") for data in stored]
-    assert len(stored) >= 5 * 40
+    assert len(stored) >= 2 * 40
     message = deserialize_message(bytes(stored[0]), JointState)
     assert list(states[0].position) == list(message.position)
     assert len(stored[0]) < len(serialize_message(message))

@@ -13,6 +13,8 @@ from std_srvs.srv import SetBool
 from tf2_msgs.msg import TFMessage
 
 from stretch_sim_cal.ros.messages import time_message
+from stretch_sim_cal.simulation.embedded import EmbeddedSimulator
+from stretch_sim_cal.simulation.setup import SimulationSetup
 
 SAID, TRUTH = "wheel_odom", "stretch_simulator/true_odometry"
 
@@ -101,30 +103,32 @@ def test_a_mode_without_driving_stops_it(stretch):
     assert_rests(client, heard, drive, turn=-0.3)
 
 
-def driven_by_stamps(folder):
-    """Return where a differential robot ends, and what its odometry says, that is sent stamped twists beforehand."""
-    arguments = ("--robot", "two_lidar_amr", "--world", "empty_hall", "--sensor", FEW_RAYS_AMR, "--seed", "5",
-                 "--real-time-factor", "1")  # fmt: skip
-    with simulated_robot(folder, *arguments) as (_, client):
+def test_stamped_twists_take_a_differential_base_where_they_take_it_without_ros(tmp_path):
+    robot = {"robot": "two_lidar_amr", "world": "empty_hall", "sensor": FEW_RAYS_AMR, "seed": 5}
+    arguments = [text for name, value in robot.items() for text in (f"--{name}", str(value))]
+    with simulated_robot(tmp_path, *arguments, "--real-time-factor", "1") as (_, client):
         publisher = client.node.create_publisher(TwistStamped, "/cmd_vel", 100)
         client.spin_until(publisher.get_subscription_count, "/cmd_vel")
         begin = client.take(Clock, "/clock")[0].clock.sec + 6
-        for number in range(16):
+        commands = [(begin + 0.25 * number, 0.4, 0.0, 0.05 * number) for number in range(16)]
+        for stamp, forward, _, turn in commands:
             command = TwistStamped()
-            command.header.stamp = time_message(begin * 1_000_000_000 + number * 250_000_000)
-            command.twist.linear.x, command.twist.angular.z = 0.4, 0.05 * number
+            command.header.stamp = time_message(round(1e9 * stamp))
+            command.twist.linear.x, command.twist.angular.z = forward, turn
             publisher.publish(command)
         heard = []
         client.node.create_subscription(Odometry, "/odom", heard.append, 10)
         client.spin_until(lambda: heard and heard[-1].header.stamp.sec >= begin + 6, "the end of the way")
         transforms = [each for message in client.take(TFMessage, "/tf", 3) for each in message.transforms]
         assert ("odom", "base_footprint") in {(each.header.frame_id, each.child_frame_id) for each in transforms}
-        return place(client.take(Odometry, f"/{TRUTH}")[0]), place(heard[-1])
-
-
-def test_stamped_twists_take_a_differential_base_to_the_same_place_again(tmp_path):
-    (one, said), (other, said_again) = (driven_by_stamps(tmp_path) for _ in range(2))
-    np.testing.assert_array_equal(one, other)
-    np.testing.assert_array_equal(said, said_again)
+        one, said = place(client.take(Odometry, f"/{TRUTH}")[0]), place(heard[-1])
+    driving = EmbeddedSimulator(SimulationSetup.from_mapping(robot)).driving
+    for stamp, *twist in commands:
+        driving.step(stamp - 0.1 - driving.now)
+        driving.command(*twist, stamp)
+    driving.step(10.0)
+    pose = driving.poses(np.array([driving.now]))[0]
+    np.testing.assert_allclose([*pose[:2, 3], math.atan2(pose[1, 0], pose[0, 0])], one, atol=1e-9)
+    np.testing.assert_allclose(driving.odometry(driving.now)[0], said, atol=1e-9)
     assert said[0] > 0.5 and said[1] > 0.2
     assert 1e-3 < np.abs(said - one).max() < 0.2
