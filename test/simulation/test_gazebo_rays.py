@@ -32,9 +32,8 @@ from stretch_sim_cal.simulation.optics import Hits, Scene
 from stretch_sim_cal.simulation.setup import SimulationSetup
 from stretch_sim_cal.truth import nees
 
-SENSORS = ["jt128", "jt128_sparse", "os0_32", "xt32"]
+SENSORS = ["jt128", "xt32"]
 ROOM = Scene({"room": Surface(*solids.box(np.array([6.0, 7.0, 5.0])))})
-FULL_TURN = Grid(900, 128, np.radians(-3.5), np.radians(90.0))
 
 
 def wanted(name):
@@ -45,16 +44,9 @@ def angles(ones, others):
     return np.degrees(np.linalg.norm(ones - others, axis=-1))
 
 
-@pytest.mark.parametrize(
-    "columns, rows, texels", [(900, 128, 256), (300, 64, 128), (2700, 128, 1024), (40, 4, 128), (9000, 16, 1024)]
-)
+@pytest.mark.parametrize("columns, rows, texels", [(900, 128, 256), (2700, 128, 1024), (40, 4, 128)])
 def test_a_face_of_the_cube_has_the_texels_of_ogre2_gpu_rays(columns, rows, texels):
-    assert Grid(columns, rows, FULL_TURN.lowest, FULL_TURN.highest).face_texels() == texels
-
-
-def test_rays_on_a_border_are_known():
-    on_borders = np.array([[1, 0, 0.3], [1, 1, 0.2], [1, 2 / 1024 * 7, 0.31], [0.2, 1, 0]])
-    assert (texel_directions(on_borders, 1024)[1] < BORDER).all()
+    assert Grid(columns, rows, np.radians(-3.5), np.radians(90.0)).face_texels() == texels
 
 
 @pytest.mark.parametrize("lidar", ["gpu", "cpu"])
@@ -76,22 +68,6 @@ def test_every_ray_of_the_sensor_has_one_that_goes_nearly_there(name, lidar):
         assert angles(cast.sampled, cast.published).max() < 0.2
     else:
         np.testing.assert_array_equal(cast.sampled, cast.published)
-
-
-def test_misses_are_not_finite():
-    cast = cast_rays(FULL_TURN, "gpu", wanted("jt128"))
-    points = FULL_TURN.directions()
-    points[:64] = np.inf
-    points[64:, :450, 0] = np.nan
-    missing = ~np.isfinite(cast.points(points.astype(np.float32))).all(axis=1)
-    np.testing.assert_array_equal(missing, (cast.index < 64 * 900) | (cast.index % 900 < 450))
-
-
-def test_fewer_rays_share_a_direction_on_the_denser_grid():
-    casts = (cast_rays(grid, "gpu", wanted("jt128")) for grid in (FULL_TURN, grid_for(load_sensor("jt128"), "gpu")))
-    # The share of rays that go where an earlier one goes.
-    shared = [1.0 - len(np.unique(cast.sampled.round(8), axis=0)) / len(cast.sampled) for cast in casts]
-    assert shared[0] > 0.25 > 0.15 > shared[1]
 
 
 REAL = load_sensor("jt128")
@@ -177,8 +153,7 @@ def test_a_rendered_cloud_lies_along_its_rays_and_is_exact_along_the_texels(sens
     assert np.percentile(along_rays, 95) > 5e-4
 
 
-@pytest.mark.parametrize("side", SIDES)
-def test_a_unit_s_range_errors_on_the_robot_are_those_of_rays_from_its_optical_centre(side):
+def test_a_unit_s_range_errors_on_the_robot_are_those_of_rays_from_its_optical_centre(side="right"):
     """Errors of incidence and weak echoes were those of planes through neighbouring points, as rays from
     the axis meet them: off by 6 mm (rms) on the robot, and by 36 mm on what was taken for grazed; weak-echo
     terms came out 33 mm off."""
@@ -239,12 +214,12 @@ def test_our_rays_end_where_gazebo_s_ended_on_the_robot(stretch, side):
 
 @pytest.mark.slow
 def test_alignment_and_floor_are_where_gazebo_had_them():
-    """From every other column of four pairs of 900 x 128 rays in a furnished room, 1 cm of noise, ranges to 0.1 mm."""
+    """From every other column of two pairs of 900 x 128 rays in a furnished room, 1 cm of noise, ranges to 0.1 mm."""
     truth = json.loads((DATA.parents[1] / "data" / "gazebo_furnished_room.json").read_text())
     rays = Grid(900, 128, np.radians(-3.5), np.radians(90.0)).directions()[:, ::2]
     with np.load(DATA.parents[1] / "data" / "gazebo_furnished_room.npz") as recorded:
         left, right = (
-            [(1e-4 * ranges[:, ::2, None] * rays).reshape(-1, 3) for ranges in recorded[f"{side}_ranges"]]
+            [(1e-4 * ranges[:, ::2, None] * rays).reshape(-1, 3) for ranges in recorded[f"{side}_ranges"][:2]]
             for side in SIDES
         )
     rig = cal.Rig.from_urdf(nominal_description(), sensor="jt128_ideal")
