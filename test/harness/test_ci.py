@@ -50,12 +50,6 @@ def test_every_run_is_a_test_case_with_its_numbers_as_properties():
     assert "alignment.translation_error_mm" not in {p.get("name") for p in found["broken"].iter("property")}
 
 
-def test_suites_keep_their_order_and_their_names():
-    cases = [ci.Case(suite, "run", []) for suite in ("room", "hall", "Room", "room")]
-    suites = ElementTree.fromstring(ci.junit(cases))
-    assert [(suite.get("name"), len(suite)) for suite in suites] == [("room", 2), ("hall", 1), ("Room", 1)]
-
-
 def test_a_refusal_that_was_expected_is_a_passed_test_without_numbers():
     case = ci.run_case(verdict(None, refused="unobserved direction"), "corridor")
     assert "refused as expected: unobserved direction" in ci.junit([case]) and not case.rows
