@@ -5,14 +5,13 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from fake_drivers import NOMINAL, description, edge_transform, publish_frames
+from fake_drivers import NOMINAL, edge_transform, publish_frames
 from node_process import PATIENCE
 from rclpy.qos import QoSProfile, ReliabilityPolicy
 from sensor_msgs.msg import LaserScan, PointCloud2
 
 from stretch_sim_cal.errors import InputError, RunFailure
 from stretch_sim_cal.recording.clouds import POINT_DTYPE
-from stretch_sim_cal.recording.frame_tree import tree_of_description
 from stretch_sim_cal.ros.listening import FrameListener, LidarClouds, LiveRobot, depth_for
 from stretch_sim_cal.ros.messages import cloud_message, transforms_message
 from stretch_sim_cal.ros.node_commands import CLOUD_OPTIONS
@@ -116,35 +115,6 @@ def test_a_robot_with_one_lidar_is_heard_without_a_right_one(ros):
         ros.context.clouds(options(right_lidar_topic=LEFT))
 
 
-def test_a_third_lidar_is_in_every_set_and_each_scan_a_set_by_itself_where_none_are_asked_for(ros):
-    lidars, topics = Lidars(ros.drivers), {"left": (LEFT, "a"), "right": (RIGHT, "b"), "mast": (LEFT + "_2", "c")}
-    sets, scans, said = [], [], []
-    LidarClouds(ros.context, topics, 0.05, on_set=sets.append)
-    LidarClouds(ros.context, topics, None, Watchdog(1.2, said.append), on_set=scans.append)
-    third = Lidars(ros.drivers, topics=(LEFT + "_2",))
-
-    def publish() -> bool:
-        for each in (lidars, third):
-            each.publish()
-        ros.context.spin_until(lambda: False, timeout=0.1)
-        return len(sets) > 1 and {name for scan in scans for name in scan.clouds} == set(topics)
-
-    ros.until(publish)
-    assert all(list(each.clouds) == list(topics) and max(map(len, each.clouds.values())) == 50 for each in sets)
-    assert all(len(scan.clouds) == 1 for scan in scans)
-
-
-def test_a_consumer_slower_than_the_lidars_still_gets_whole_pairs(ros):
-    lidars, pairs = Lidars(ros.drivers), ros.context.clouds(options(), depth=3)
-    hear(ros.context, pairs, lidars)
-    for _ in range(12):  # nobody spins meanwhile
-        lidars.publish()
-    found = collect(ros.context, pairs, 3, lambda: None)
-    assert len(found) == 3 and all(
-        pair.messages["right"].header.stamp.nanosec - pair.stamp % 10**9 == 10_000_000 for pair in found
-    )
-
-
 def test_whoever_takes_sets_gets_the_first_ones_however_late_he_begins_and_long_he_works(ros):
     lidars, pairs = Lidars(ros.drivers), ros.context.clouds(options(), depth=depth_for(3))
     hear(ros.context, pairs, lidars)
@@ -157,6 +127,7 @@ def test_whoever_takes_sets_gets_the_first_ones_however_late_he_begins_and_long_
         for _ in range(20):
             lidars.publish()
         taken.append(pair.stamp)
+        assert pair.messages["right"].header.stamp.nanosec - pair.stamp % 10**9 == 10_000_000  # a whole pair
     assert taken == [first, first + 100_000_000, first + 200_000_000]
 
 
@@ -187,7 +158,6 @@ def nothing(_lidars):
 @pytest.mark.parametrize(
     ("arrange", "feed", "named"),
     [
-        (lambda node: None, nothing, [f"no messages on {LEFT} for", "no node publishes it", "ROS_DOMAIN_ID"]),
         (lambda node: node.create_publisher(LaserScan, LEFT, 10), nothing, ["LaserScan by /drivers", "PointCloud2"]),
         (lambda node: node.create_publisher(PointCloud2, "/a", 10), nothing,
          ["with sensor_msgs/msg/PointCloud2 are /a"]),
@@ -195,8 +165,6 @@ def nothing(_lidars):
          ["/drivers (best effort, volatile)", "no messages arrive"]),
         (Lidars, lambda lidars: lidars.publish(offset=60.0, ticks=3),
          ["no pair of clouds", "never closer than", "max_time_difference"]),
-        (Lidars, lambda lidars: lidars.publish(points=POINTS[:0]), ["no pair of clouds", "had no return"]),
-        (Lidars, lambda lidars: lidars.publish(ticks=0), ["no pair of clouds", "repeat the previous stamp"]),
     ],
 )  # fmt: skip
 def test_silence_ends_in_a_failure_that_names_its_cause(ros, arrange, feed, named):
@@ -236,33 +204,10 @@ def test_frames_of_several_publishers_latched_or_not_form_one_tree(ros):
     assert np.allclose(found, NOMINAL["right"], atol=1e-6)
 
 
-def test_a_bad_transform_and_a_second_parent_are_warnings(ros, capfd):
-    frames = FrameListener(ros.context)
-    publish_edge(ros.drivers, "base_link", "lidar_left_link")
-    ros.until(lambda: frames.tree.known("lidar_left_link"))
-    publish_edge(ros.drivers, "odom", "lidar_left_link")
-    ros.until(lambda: frames.tree.known("odom"))
-    assert "'lidar_left_link' has two parents" in capfd.readouterr().err
-    message = transforms_message({("base_link", "imu"): np.eye(4)}, 0)
-    message.transforms[0].transform.rotation.w = 0.0
-    frames._take(message)
-    assert "TF of 'imu' below 'base_link' is not a transform" in capfd.readouterr().err
-    assert not frames.tree.known("imu")
-
-
 def test_frames_that_stay_missing_are_an_error_that_says_what_there_is(ros, monkeypatch):
+    with pytest.raises(RunFailure, match="no frames from /tf_static or /robot_description"):
+        FrameListener(ros.context).wait_for(("a", "b"), watchdog=Watchdog(0.5, print))
     monkeypatch.setattr(FrameListener, "GRACE", 0.3)
     publish_edge(ros.drivers, "base_link", "lidar_left_link")
     with pytest.raises(InputError, match="'lidar_right_link' is unknown; TF has lidar_left_link, base_link"):
         FrameListener(ros.context).wait_for(("base_link", "lidar_right_link"), watchdog=Watchdog(PATIENCE, print))
-
-
-def test_no_frames_at_all_end_in_a_failure(ros):
-    with pytest.raises(RunFailure, match="no frames from /tf_static or /robot_description"):
-        FrameListener(ros.context).wait_for(("a", "b"), watchdog=Watchdog(0.5, print))
-
-
-def test_a_frame_that_the_description_lacks_is_named_with_what_it_has():
-    tree = tree_of_description(description())
-    with pytest.raises(InputError, match="/robot_description has"):
-        tree.lookup("base_link", "camera")

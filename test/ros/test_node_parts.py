@@ -1,7 +1,6 @@
 """Parts of nodes: parameters take what people and launch files write, a signal ends a node, a watchdog counts silence
 only while the node listens, and simulated time has its pace."""
 
-import io
 import os
 from types import SimpleNamespace
 
@@ -16,13 +15,12 @@ from std_msgs.msg import Bool, String
 
 from stretch_sim_cal.cli import main
 from stretch_sim_cal.errors import InputError, Refused, RunFailure
-from stretch_sim_cal.ros import watchdog
 from stretch_sim_cal.ros.node_commands import SIMULATOR
 from stretch_sim_cal.ros.node_main import NodeContext, in_node, leave
 from stretch_sim_cal.ros.options import NodeCommand, Option, declare, follow_changes, split_arguments
 from stretch_sim_cal.ros.permission import SoleUse, check_driver
 from stretch_sim_cal.ros.simulator_node import Pace, simulation_setup
-from stretch_sim_cal.ros.watchdog import Watchdog, progressing
+from stretch_sim_cal.ros.watchdog import Watchdog
 
 COUNT = Option("count", 10, "how many", minimum=1, maximum=100)
 MARGIN = Option("margin", 0.05, "in m", minimum=0.0)
@@ -31,29 +29,20 @@ MODE = Option("mode", "slow", "how", choices=("slow", "fast"))
 SIZE = Option("size", None, "voxels", kind=float)
 
 
-@pytest.mark.parametrize(
-    ("option", "given", "value"),
-    [
-        (COUNT, "7", 7), (COUNT, 7.0, 7), (COUNT, "1e2", 100), (MARGIN, 1, 1.0), (MARGIN, "0.1", 0.1),
-        (FLAG, "True", True), (FLAG, False, False), (MODE, "fast", "fast"), (SIZE, "2", 2.0),
-    ],
-)  # fmt: skip
-def test_values_are_understood(option, given, value):
-    result = option.value(given)
-    assert result == value and isinstance(result, option.type)
-
-
-@pytest.mark.parametrize(
-    ("option", "given", "named"),
-    [
-        (COUNT, "seven", "whole number"), (COUNT, 7.5, "whole number"), (COUNT, 0, "1 .. 100"), (COUNT, True, "whole"),
-        (COUNT, "inf", "whole number"), (MARGIN, "nan", "a number"), (MARGIN, -1.0, "0 and above"),
-        (MARGIN, [1.0], "a number"), (FLAG, "maybe", "true or false"), (MODE, "medium", "slow, fast"),
-    ],
-)  # fmt: skip
-def test_other_values_are_named_with_the_parameter(option, given, named):
-    with pytest.raises(InputError, match=f"parameter {option.name}: .*{named}"):
-        option.value(given)
+def test_values_are_understood_and_others_named_with_the_parameter():
+    for option, given, value in (
+        (COUNT, "7", 7), (COUNT, 7.0, 7), (COUNT, "1e2", 100), (MARGIN, 1, 1.0), (FLAG, "True", True),
+        (FLAG, False, False), (MODE, "fast", "fast"), (SIZE, "2", 2.0),
+    ):  # fmt: skip
+        result = option.value(given)
+        assert result == value and isinstance(result, option.type), given
+    for option, given, named in (
+        (COUNT, 7.5, "whole number"), (COUNT, 0, "1 .. 100"), (COUNT, True, "whole"), (COUNT, "inf", "whole number"),
+        (MARGIN, "nan", "a number"), (MARGIN, -1.0, "0 and above"), (MARGIN, [1.0], "a number"),
+        (FLAG, "maybe", "true or false"), (MODE, "medium", "slow, fast"),
+    ):  # fmt: skip
+        with pytest.raises(InputError, match=f"parameter {option.name}: .*{named}"):
+            option.value(given)
 
 
 def test_arguments_for_ros_are_told_from_our_own():
@@ -259,16 +248,6 @@ def test_what_is_heard_or_forgotten_is_not_silent_nor_is_time_spent_computing():
         watched.listen(6.0)
 
 
-def test_within_a_shorter_time_only_its_own_silence_counts():
-    watched = Watched(60.0)
-    watched.listen(4.0)
-    with watched.watchdog.within(1.0):
-        watched.listen(0.8)
-        with pytest.raises(RunFailure, match="for 1 s"):
-            watched.listen(0.4)
-    watched.listen(59.0)
-
-
 def test_a_slow_simulator_is_not_silent_and_one_that_stands_still_or_has_not_begun_is():
     simulated = 0.0
     watched = Watched(60.0, lambda: simulated)
@@ -282,19 +261,3 @@ def test_a_slow_simulator_is_not_silent_and_one_that_stands_still_or_has_not_beg
     watched.watchdog.seen(SILENT)
     assert watched.listen(14.0) == 2
     assert watched.listen(3.0) == 3
-
-
-def test_time_counts_whole_where_the_simulated_clock_moves_in_larger_steps_than_the_watchdog_looks():
-    simulated = 1.0
-    watched = Watched(60.0, lambda: simulated)
-    for _ in range(15):
-        simulated += 0.8  # twice real time
-        said = watched.listen(0.4)
-    assert said == 1
-
-
-def test_progress_in_a_log_is_a_line_every_few_seconds(monkeypatch):
-    stream, now = io.StringIO(), iter([*[0.0] * 1000, *[6.0] * 9])
-    monkeypatch.setattr(watchdog, "time", SimpleNamespace(monotonic=lambda: next(now)))
-    assert list(progressing(range(1001), "aligning", stream=stream)) == list(range(1001))
-    assert stream.getvalue() == "aligning: 1000 of 1001\n"

@@ -78,6 +78,7 @@ def test_a_lidar_that_is_knocked_far_is_no_valid_calibration(graph, monkeypatch)
     assert "check whether a lidar or its bracket is loose" in ended.err
 
 
+@pytest.mark.long
 def test_of_three_lidars_the_one_that_is_elsewhere_is_named(graph):
     robot = ("--robot", "three_lidar_amr", "--sensor", FEW_RAYS_AMR)
     with graph.simulator(*robot, *ROBOT[:2], *ROBOT[4:]) as truth:

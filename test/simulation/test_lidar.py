@@ -91,15 +91,6 @@ def test_nothing_is_reported_beyond_the_range_limits(distance):
     assert len(measured(Lidar(TABLE, "left", 1), distance)[0]) == 0
 
 
-@pytest.mark.parametrize("device", SIDES)
-def test_every_point_knows_when_it_was_measured(device):
-    lidar = Lidar(TABLE, device, 1)
-    times = measured(lidar, tick=7)[1]["timestamp"]
-    assert 0.7 <= lidar.start_time(7) <= 0.7 + TABLE.clock_spread
-    assert (np.diff(times) > 0).all()
-    assert times[0] == pytest.approx(lidar.start_time(7), abs=1e-3) and times[-1] < lidar.start_time(8)
-
-
 @pytest.mark.parametrize(
     ("parameter", "value", "surface", "expected", "tolerance"),
     [
