@@ -4,14 +4,13 @@ keeps the truth to itself."""
 import functools
 import json
 import os
-import signal
 import subprocess
 import sys
 
 import numpy as np
 import pytest
 from control_msgs.action import FollowJointTrajectory
-from node_process import FEW_RAYS, PATIENCE, robot_client, seconds, simulated_robot, slowly, stop, wait_for_line
+from node_process import FEW_RAYS, PATIENCE, robot_client, seconds, simulated_robot, slowly
 from rclpy.action import ActionClient, ActionServer
 from rclpy.qos import QoSProfile
 from sensor_msgs.msg import JointState, PointCloud2
@@ -276,15 +275,6 @@ def test_scans_that_nobody_takes_are_not_cast(graph):
     assert "0 left and 0 right clouds" in ended.out
 
 
-def test_a_signal_ends_it_cleanly_with_its_recording(graph):
-    process = graph.start("stretch_simulator", *ARGUMENTS, "--record", str(graph.folder / "bag"))
-    wait_for_line(process, "simulator ready")
-    assert stop(process, signal.SIGTERM) == 0
-    assert "Traceback" not in process.stderr.read()
-    with Recording(graph.folder / "bag") as recording:
-        assert recording.count("/tf_static") == 1
-
-
 def test_faults_show_in_what_is_published(graph):
     faults = ("--fault", "silent_left,drop_half_right,stamp_offset:0.25,push:6")
     graph.call("stretch_simulator", *ARGUMENTS, *faults, "--record", "bag", "--duration", "1.3", code=0)
@@ -318,11 +308,12 @@ def test_sim_is_in_the_domain_that_is_asked_for(graph):
     assert ended.code == 0 and ended.out.startswith("simulator ready"), ended.err
 
 
-def test_sim_is_in_a_domain_of_its_own_unless_one_is_asked_for():
+def test_sim_is_in_a_domain_of_its_own_unless_one_is_asked_for_and_a_signal_ends_it_with_its_recording(tmp_path):
     """A robot may be in the domain that everybody is in by default."""
     ours = {name: value for name, value in os.environ.items() if not name.startswith("ROS_")}
-    command = [sys.executable, "-m", "stretch_sim_cal.cli", "sim", *ARGUMENTS[:4], "--duration", "600"]
-    with subprocess.Popen(command, env=ours | {"PYTHONUNBUFFERED": "1"}, stdout=subprocess.PIPE, text=True) as process:
+    command = [sys.executable, "-m", "stretch_sim_cal.cli", "sim", *ARGUMENTS[:4], "--record", str(tmp_path / "bag")]
+    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, env=ours | {"PYTHONUNBUFFERED": "1"}, **streams) as process:
         try:
             named, ready = next(process.stdout), next(process.stdout)
             assert ready.startswith("simulator ready")
@@ -333,4 +324,7 @@ def test_sim_is_in_a_domain_of_its_own_unless_one_is_asked_for():
                 client.spin_until(lambda: client.node.count_publishers("/clock"), "publisher of the clock")
         finally:
             process.terminate()
-        assert process.wait(PATIENCE) == 0
+        _, said = process.communicate(timeout=PATIENCE)
+        assert process.returncode == 0 and "Traceback" not in said
+    with Recording(tmp_path / "bag") as recording:
+        assert recording.count("/tf_static") == 1
