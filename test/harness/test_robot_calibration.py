@@ -41,6 +41,8 @@ QUICK = (
     "--mounts-plan", "quick", "--plan", "quick", "--fit-method", "circle", "--frames", "1", "--speed-factor", "10",
 )  # fmt: skip
 
+pytestmark = pytest.mark.usefixtures("quick_pictures")
+
 WHOLE = 30 * PATIENCE  # how long (s) all stages may take, however busy the machine is
 
 
@@ -148,6 +150,7 @@ def contents(session) -> dict[str, str | None]:
 
 
 def test_accepted_files_are_in_place_and_rolled_back_as_they_were(robot):
+    robot = robot.rename(robot.with_name("robot[1]"))
     session = Session.open(robot)
     session.accept()
     assert contents(session) == {target.name: f"new: {target.name}\n" for target in session.targets}
@@ -157,13 +160,6 @@ def test_accepted_files_are_in_place_and_rolled_back_as_they_were(robot):
     assert contents(last) == {"calibration": "old: 1\n", "observations": None, "body shape": None, "values": None}
     with pytest.raises(InputError, match="no accepted calibration"):
         last_accepted(robot)
-
-
-def test_a_session_whose_folder_has_brackets_in_its_name_is_found_again(robot):
-    folder = robot.rename(robot.with_name("robot[1]"))
-    session = Session.open(folder)
-    session.accept()
-    assert contents(last_accepted(folder)) == {target.name: f"new: {target.name}\n" for target in session.targets}
 
 
 def test_an_acceptance_that_was_cut_off_is_finished_and_still_rolled_back(robot, monkeypatch):
@@ -287,6 +283,7 @@ def test_a_drive_that_was_cut_off_is_put_aside_and_its_result_stands_on_the_page
         robot_calibration._drive_holds(elsewhere)
 
 
+@pytest.mark.long
 def test_the_lidars_of_a_robot_with_three_are_aligned_in_one_command_and_all_on_its_page(tmp_path):
     robot = ("--robot", "three_lidar_amr", "--sensor", FEW_RAYS_AMR)
     errors = (
