@@ -24,6 +24,7 @@ from stretch_sim_cal.simulation.embedded import xyz
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 SENSOR = "jt128_sparse_real"
+FEW_RAYS = str(Path(__file__).parent / "ros" / "few_rays.yaml")
 PAIRS = 5
 
 
@@ -41,13 +42,13 @@ def result(scene):
 @pytest.fixture(scope="module")
 def sparse():
     """Clouds of a sensor whose ranges need no correction, and what they come to."""
-    sim = cal.simulate(sensor="jt128_sparse", seed=7, frames=4)
+    sim = cal.simulate(sensor=FEW_RAYS, seed=7, frames=4)
     return sim, cal.calibrate(sim.rig, sim.clouds)
 
 
 @pytest.fixture(scope="module")
 def refused():
-    corridor = cal.simulate("stretch4", "long_corridor", "jt128_sparse", seed=3, frames=PAIRS)
+    corridor = cal.simulate("stretch4", "long_corridor", FEW_RAYS, seed=3, frames=3)
     points = [[xyz(cloud) for cloud in clouds] for clouds in corridor.clouds.values()]
     return cal.calibrate(replace(corridor.rig, sensor=None), *points)
 
@@ -155,13 +156,7 @@ def test_a_recording_gives_clouds_with_rings_and_the_description(sparse, tmp_pat
     assert len(recorded.left_clouds) == len(recorded.right_clouds) == 2
     returns = scene.clouds["left"][0][:0].dtype.names
     assert {"x", "y", "z", "ring", "intensity"} <= set(recorded.left_clouds[0].dtype.names) <= set(returns)
-    assert recorded.left_clouds[0]["ring"].max() == 63
-    # A stand-in for a machine without ROS: importing it fails.
-    code = (
-        "import sys; sys.modules['rclpy'] = None; import stretch_sim_cal as cal; "
-        f"cal.open_recording({str(tmp_path / 'room')!r})"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True)
+    assert recorded.left_clouds[0]["ring"].max() == 31
     rig = cal.Rig.from_urdf(recorded.description, sensor=scene.rig.sensor)
     assert cal.calibrate(rig, recorded, floor=False).alignment.num_frames == 2
     with pytest.raises(InputError, match="swapped"):
@@ -202,17 +197,13 @@ def test_a_rig_takes_a_sensor_by_name_path_or_object_and_links_by_their_older_na
          "right_clouds: a recording has the clouds of both lidars"),
         (lambda rig, left, right, urdf: cal.calibrate(rig, left[0], right[0]),
          "left_clouds: is one cloud.*give .cloud."),
-        (lambda rig, left, right, urdf: cal.calibrate(rig, np.zeros((5, 3)), right), "left_clouds: is one cloud"),
         (lambda rig, left, right, urdf: cal.calibrate(rig, left), "right_clouds: is NoneType"),
-        (lambda rig, left, right, urdf: cal.calibrate(rig, [[1, 2]], [[1, 2]]), "left cloud: expected an .N, 3. array"),
         (lambda rig, left, right, urdf: cal.calibrate(rig, [], []), "no usable return of the left lidar"),
         (lambda rig, left, right, urdf: cal.Rig.from_urdf(urdf, left="lidar_lft_link"),
          "URDF text: has no link 'lidar_lft_link'; did you mean lidar_left_link"),
         (lambda rig, left, right, urdf: cal.Rig.from_urdf("no_such.urdf"), "no_such.urdf"),
-        (lambda rig, left, right, urdf: cal.Rig.from_urdf(None), "no URDF"),
         (lambda rig, left, right, urdf: cal.Rig.from_urdf(urdf, sensor="jt12"), "jt12.*jt128_sparse"),
         (lambda *_: cal.Rig(np.zeros((4, 4)), np.eye(4)), "base_from_left: is not a rigid transform"),
-        (lambda *_: cal.Rig(None, np.eye(4)), "base_from_left: is not a 4x4 matrix"),
         (lambda *_: cal.Rig(np.eye(4), np.eye(4), accept=0.005), "accept: is 0.005; expected two standard deviations"),
         (lambda rig, left, right, urdf: cal.calibrate(rig, left, right, accept=(5, 0.1)), "accept: is 5 m and 0.1 rad"),
         (lambda rig, left, right, urdf: cal.Rig.from_urdf(urdf, lidars=["lidar_left_link"] * 2), "a link of its own"),
@@ -220,10 +211,8 @@ def test_a_rig_takes_a_sensor_by_name_path_or_object_and_links_by_their_older_na
         (lambda *_: cal.simulate(frames=1.5), "frames: is 1.5"),
         (lambda *_: cal.simulate(frames=1, mount_errors=0.005), "mount_errors: is 0.005; expected a list of 2"),
         (lambda *_: cal.open_recording("no_such_recording"), "no such recording"),
-        (lambda *_: cal.simulate(frames=0), "frames: is 0"),
         (lambda *_: cal.simulate(world="atlantis", frames=1), "'atlantis' is not known in worlds/.*furnished_room"),
         (lambda *_: cal.simulate(simulation={"wrld": "tables"}, frames=1), "wrld"),
-        (lambda *_: cal.simulate("nobody", frames=1), "nobody"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_used_is_named_in_one_line(scene, call, message):
@@ -257,7 +246,7 @@ def test_the_example_runs_without_ros(tmp_path):
     # A stand-in for a machine without ROS: importing it fails.
     (tmp_path / "rclpy.py").write_text("raise ImportError('no ROS here')")
     done = subprocess.run(
-        [sys.executable, EXAMPLES / "calibrate_arrays.py", "--sensor", "jt128_sparse", "--pairs", "2"],
+        [sys.executable, EXAMPLES / "calibrate_arrays.py", "--sensor", FEW_RAYS, "--pairs", "2"],
         cwd=tmp_path, capture_output=True, text=True, env={"PYTHONPATH": f"{tmp_path}:{EXAMPLES.parent}"},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
@@ -267,7 +256,7 @@ def test_the_example_runs_without_ros(tmp_path):
 
 def test_simulated_clouds_come_with_their_truth_and_a_result_with_its_errors(sparse):
     sim, result = sparse
-    again = cal.simulate(sensor="jt128_sparse", seed=7, frames=1)
+    again = cal.simulate(sensor=FEW_RAYS, seed=7, frames=1)
     assert all(np.array_equal(again.clouds[name][0], clouds[0]) for name, clouds in sim.clouds.items())
     # The mounts are off by 5 mm and 0.5 deg, which the rig does not know.
     for name in sim.rig.names:

@@ -3,6 +3,7 @@ real nodes, which must come to the same."""
 
 import re
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -26,6 +27,7 @@ from stretch_sim_cal.truth import nees
 
 pytestmark = pytest.mark.usefixtures("quick_pictures")
 
+FEW_RAYS = str(Path(__file__).parents[1] / "ros" / "few_rays_amr.yaml")
 CAMPAIGN = Campaign.from_mapping({"name": "tried", "sensor": "jt128_sparse_real"}, "tried.yaml")
 DEFAULTS = {name: known.default for name, known in INPUTS.items()}
 
@@ -185,7 +187,7 @@ def test_a_drive_is_judged_with_the_other_stages(monkeypatch):
     monkeypatch.setattr(case, "STRAIGHT", [(0.6, 0.0, 0.0)])
     inputs = {"recording.alignment_frames": 3, "recording.floor_frames": 2, "recording.drive_frames": 2,
               "odometry.slip_mm": 1, "room.furniture": 2}  # fmt: skip
-    said = {"name": "tried", "robot": "two_lidar_amr", "sensor": "os0_32_sparse", "inputs": inputs,
+    said = {"name": "tried", "robot": "two_lidar_amr", "sensor": FEW_RAYS, "inputs": inputs,
             "stages": ["alignment", "floor", "drive"], "limits": {"drive.lever_mm": 5}}  # fmt: skip
     campaign = Campaign.from_mapping(said, "tried.yaml")
     record = case.run_case(campaign, 0)
@@ -210,7 +212,7 @@ def test_a_case_of_more_than_two_lidars_has_a_result_of_each_and_its_nodes_come_
     )
     inputs = {"recording.alignment_frames": 4, "recording.floor_frames": 3, "recording.body_shape_frames": 1}
     stages = ["alignment", "floor", *last]
-    said = {"name": "tried", "robot": "three_lidar_amr", "sensor": "os0_32_sparse", "stages": stages, "nodes": 1.0}
+    said = {"name": "tried", "robot": "three_lidar_amr", "sensor": FEW_RAYS, "stages": stages, "nodes": 1.0}
     campaign = Campaign.from_mapping(said | {"methods": methods, "inputs": inputs}, "tried.yaml")
     freedom = {"alignment": 12, "floor": 3, "mounts": 18, "body_shape": 0}
     assert campaign.freedom == {stage: freedom[stage] for stage in stages}
@@ -241,12 +243,13 @@ def test_every_lidar_has_errors_of_its_own(tmp_path):
     )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("number", "places", "furthest", "most"),
     [
         pytest.param(40, 2, 0.003, 3.0, id="by 27 mm"),
         # From two or three places, as the processor's rounding has it; up to 5 mm of standard deviation are accepted.
-        pytest.param(33, 3, 0.008, 4.0, id="by incidence errors of 6 mm", marks=pytest.mark.long),
+        pytest.param(33, 3, 0.008, 4.0, id="by incidence errors of 6 mm"),
     ],
 )
 def test_lidars_whose_ranges_differ_are_aligned_where_that_looks_like_a_shift(number, places, furthest, most, tmp_path):
@@ -262,7 +265,7 @@ def test_lidars_whose_ranges_differ_are_aligned_where_that_looks_like_a_shift(nu
 
 
 WITH_NODES = Campaign.from_mapping(
-    {"name": "with nodes", "robot": "two_lidar_amr", "sensor": "os0_32_sparse", "nodes": 0.25, "inputs": {
+    {"name": "with nodes", "robot": "two_lidar_amr", "sensor": FEW_RAYS, "nodes": 0.25, "inputs": {
         "recording.alignment_frames": 4, "recording.floor_frames": 3, "lidar.noise": 0.5,
     }}, "campaign.yaml",
 )  # fmt: skip

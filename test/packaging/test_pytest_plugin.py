@@ -10,12 +10,13 @@ from xml.etree import ElementTree
 import pytest
 
 ROOT = Path(__file__).parents[2]
-USERS_TESTS = """
+SENSOR = ROOT / "test" / "ros" / "few_rays_amr.yaml"
+USERS_TESTS = f"""
 import pytest
 
-pytestmark = pytest.mark.simcal(robot="two_lidar_amr", sensor="os0_32_sparse")
+pytestmark = pytest.mark.simcal(robot="two_lidar_amr", sensor="{SENSOR}")
 
-@pytest.mark.simcal(seeds=(3, 4), frames=12)
+@pytest.mark.simcal(seeds=(3, 4), frames=6)
 def test_it_is_calibrated(sim, rig, truth, calibration, assert_calibrated):
     assert rig is sim.rig and truth is sim.truth
     assert_calibrated(calibration, mm=1.0, deg=0.02, nees=4.7, floor_mm=1.0, floor_deg=0.05)
@@ -51,12 +52,17 @@ class TestOurs:
         assert (sim.rig.sensor.name, len(sim.clouds["left"]), sim.simulator.setup.seed) == ("xt32_sparse", 1, 7)
 """
 
-SCENARIO = """
-simulation: {robot: two_lidar_amr, world: furnished_room, sensor: os0_32_sparse, seed: 3}
-stages: {alignment: {num_samples: 3}, floor: {num_samples: 2}}
-tolerances:
-  alignment: {translation_mm: %g, rotation_deg: 0.05, nees: 4}
-  floor: {height_mm: 1, tilt_deg: 0.05, nees: 6}
+BESIDE = f"""
+import pytest
+
+@pytest.mark.simcal(world="room.sdf", sensor="{SENSOR}", frames=1)
+def test_a_file_that_a_test_names_lies_beside_it(sim):
+    assert sim.clouds
+"""
+SCENARIO = f"""
+simulation: {{robot: two_lidar_amr, world: furnished_room, sensor: {SENSOR}, seed: 3}}
+stages: {{alignment: {{num_samples: 2}}}}
+tolerances: {{alignment: {{translation_mm: %g, rotation_deg: 0.05, nees: 4}}}}
 """
 
 
@@ -73,12 +79,15 @@ def run(folder: Path, *arguments: str, environment: dict[str, str] | None = None
 def done(tmp_path_factory):
     folder = tmp_path_factory.mktemp("user")
     (folder / "test_ours.py").write_text(USERS_TESTS)
+    (folder / "beside").mkdir()
+    shutil.copy(ROOT / "worlds" / "single_wall.sdf", folder / "beside" / "room.sdf")
+    (folder / "beside" / "test_beside.py").write_text(BESIDE)
     return folder, run(folder, "--junit-xml=junit.xml", "--simcal-artifacts=kept")
 
 
 def test_what_is_within_its_bounds_passes_for_every_seed_and_says_what_was_found(done):
     folder, ended = done
-    assert ended.returncode == 1 and "3 passed" in ended.stdout and "2 failed" in ended.stdout, ended.stdout
+    assert ended.returncode == 1 and "4 passed" in ended.stdout and "2 failed" in ended.stdout, ended.stdout
     cases = {case.get("name"): case for case in ElementTree.parse(folder / "junit.xml").iter("testcase")}
     for seed in (3, 4):
         found = {each.get("name"): float(each.get("value"))
@@ -110,17 +119,6 @@ def test_a_run_that_does_not_use_the_plugin_imports_nothing_for_it(tmp_path):
         "                and name != 'stretch_sim_cal.pytest_plugin']\n"
     )
     assert run(tmp_path).returncode == 0
-
-
-def test_files_that_a_test_names_lie_beside_it(tmp_path):
-    (tmp_path / "tests").mkdir()
-    shutil.copy(ROOT / "worlds" / "single_wall.sdf", tmp_path / "tests" / "room.sdf")
-    (tmp_path / "tests" / "test_ours.py").write_text(
-        "import pytest\n\n@pytest.mark.simcal(world='room.sdf', sensor='os0_32_sparse', frames=1)\n"
-        "def test_it(sim):\n    assert sim.clouds\n"
-    )
-    ended = run(tmp_path)
-    assert ended.returncode == 0, ended.stdout
 
 
 def test_scenario_files_are_tests(tmp_path):
