@@ -31,16 +31,20 @@ def of_ros(modules: Iterable[str]) -> list[str]:
     return [name for name in modules if name.startswith(("rcl", "tf2_")) or name.endswith(of_messages)]
 
 
-def imported_modules(package: str, files: str = "*.py") -> set[str]:
+@functools.cache
+def imported_by(path: Path) -> set[str]:
     names = set()
-    for path in (PACKAGE / package).rglob(files):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Import):
-                names |= {alias.name for alias in node.names}
-            elif isinstance(node, ast.ImportFrom):
-                assert node.level == 0, f"{path}: relative import"
-                names |= {f"{node.module}.{alias.name}" for alias in node.names}
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative import"
+            names |= {f"{node.module}.{alias.name}" for alias in node.names}
     return names
+
+
+def imported_modules(package: str) -> set[str]:
+    return set().union(*map(imported_by, (PACKAGE / package).rglob("*.py")))
 
 
 @functools.cache
@@ -77,12 +81,12 @@ def test_calibration_knows_neither_ros_nor_the_simulator_nor_the_studies():
 def test_single_files_import_one_way():
     """Also where an import is inside a function, or for types only."""
     files = {
-        ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts): str(path.relative_to(PACKAGE))
+        ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts): path
         for path in PACKAGE.rglob("*.py") if path.name != "__init__.py"
     }  # fmt: skip
     arrows = {}
     for module, path in files.items():
-        names = imported_modules("", path)
+        names = imported_by(path)
         arrows[module] = {name for each in names for name in (each, each.rpartition(".")[0]) if name in files}
     try:
         TopologicalSorter(arrows).prepare()

@@ -1,4 +1,4 @@
-"""Inputs and outputs of benchmarks: recordings of real lidars (.pcd in its three formats, raw packets, Argoverse 2),
+"""Inputs and outputs of benchmarks: recordings of real lidars (.pcd in its three formats, raw packets),
 unreadable ones, and tables of lidars' effects, which are continued where they were cut."""
 
 import contextlib
@@ -10,14 +10,10 @@ import sys
 from pathlib import Path
 
 import numpy as np
-import pyarrow
 import pytest
 import yaml
-from pyarrow import feather
-from scipy.spatial.transform import Rotation
 
 from stretch_sim_cal.errors import InputError
-from stretch_sim_cal.geometry.transforms import apply, from_xyz_rpy, inverse
 from stretch_sim_cal.simulation.embedded import EmbeddedSimulator
 from stretch_sim_cal.simulation.setup import SimulationSetup
 
@@ -25,9 +21,6 @@ FIELDS = [
     ("x", "<f4"), ("y", "<f4"), ("z", "<f4"), ("normal", "<f4", (3,)), ("intensity", "<u1"), ("ring", "<u2"),
     ("timestamp", "<f8"),
 ]  # fmt: skip
-
-
-CLOUD_OF_THREE = np.dtype([(name, "<f4") for name in "xyz"])
 
 
 @pytest.fixture
@@ -93,28 +86,14 @@ def test_a_pcd_file_gives_its_returns_with_intensity_and_ring(benchmark, tmp_pat
         np.testing.assert_allclose(read[name], returns[name], rtol=1e-6)
 
 
-def test_repetitions_that_reach_into_themselves_are_unpacked(benchmark):
-    again, zeros = bytes([(7 << 5), 18 - 9, 2]), bytes([(7 << 5), 200 - 9, 0])  # 18 bytes from 3 back, 200 from 1 back
-    packed = b"\x02abc" + again + b"\x00\x00" + zeros + bytes([1 << 5, 0]) + b"\x02end"
-    plain = b"abc" * 7 + bytes(1 + 200 + 3) + b"end"
-    assert benchmark("pcd_files").lzf_unpacked(packed, len(plain)) == plain
-
-
-@pytest.mark.parametrize("form", ["ascii", "binary", "binary_compressed"])
-def test_a_torn_pcd_file_is_named(benchmark, tmp_path, form):
-    path = tmp_path / "cloud.pcd"
-    content = pcd(points(), form)
-    path.write_bytes(content[: len(content) - 1000].rsplit(b"\n", 1)[0] if form == "ascii" else content[:-1000])
+def test_a_torn_pcd_file_and_what_is_none_are_named(benchmark, tmp_path):
+    path, read = tmp_path / "cloud.pcd", benchmark("pcd_files").read_pcd
+    path.write_bytes(pcd(points(), "binary")[:-1000])
     with pytest.raises(InputError, match="cloud.pcd: its header does not fit what it holds"):
-        benchmark("pcd_files").read_pcd(path)
-
-
-@pytest.mark.parametrize("content", [b"", b"ply\nformat ascii\n", b"FIELDS x y z\n"])
-def test_what_is_no_pcd_file_is_named(benchmark, tmp_path, content):
-    path = tmp_path / "cloud.pcd"
-    path.write_bytes(content)
+        read(path)
+    path.write_bytes(b"FIELDS x y z\n")
     with pytest.raises(InputError, match="has no line DATA; it is no .pcd file"):
-        benchmark("pcd_files").read_pcd(path)
+        read(path)
 
 
 def packets_recorded(file: Path, packets: list[bytes], of_hesai: bool, each: int) -> None:
@@ -214,72 +193,7 @@ def test_raw_packets_of_a_velodyne_are_turned_as_the_rotor_goes_on(benchmark, tm
         list(benchmark("recordings").read_vlp16_go(tmp_path))
 
 
-def test_a_message_that_was_stored_twice_counts_once_and_rings_are_those_of_the_elevations(benchmark, tmp_path):
-    place = tmp_path / "Lidar-Calibration-and-fusion" / "data" / "multi_calib_dataset_4_lidar"
-    place.mkdir(parents=True)
-    cloud = points()
-    cloud["z"] = np.hypot(cloud["x"], cloud["y"]) * np.tan(np.radians(2.0 * cloud["ring"] - 15.0))
-    bare = cloud[["x", "y", "z"]].copy()
-    for lidar, copies in (("1", 3), ("2", 2)):
-        for number in range(copies):
-            bare["x"] *= 1.0 if number == 1 else 1.001
-            (place / f"multi_calib_lidar_{lidar}_{number}.pcd").write_bytes(pcd(bare.astype(CLOUD_OF_THREE), "binary"))
-    one, other, both = benchmark("recordings").read_two_vlp16(tmp_path)
-    assert [len(frames) for frames in both.clouds.values()] == [2, 1]
-    assert one.still and other.still and not both.still and both.answer is None
-    seen = np.flatnonzero(np.isfinite(bare["z"]) & (bare["x"] != 0))
-    np.testing.assert_array_equal(one.clouds["1"][0]["ring"], cloud["ring"][seen])
-
-
-def test_two_places_of_one_lidar_are_two_lidars_and_single_scans_have_columns_only(benchmark, tmp_path):
-    recordings, real_data = benchmark("recordings"), benchmark("real_data")
-    with pytest.raises(InputError, match="pose8_full.pcd: is not there; .* has to be acfr/cam_lidar_calibration at"):
-        list(recordings.read_acfr(tmp_path))
-    os1 = [
-        (f"{recordings.ACFR_OS1}/data/{session}", number)
-        for session in recordings.ACFR_SESSIONS for number in range(1, recordings.ACFR_SCANS + 1)
-    ]  # fmt: skip
-    vlp16 = [(f"{recordings.ACFR_VLP16}/data/vlp", number) for number in recordings.ACFR_POSES]
-    for place, number in vlp16 + os1:
-        file = tmp_path / f"cam_lidar_calibration-{place}" / "pcd" / f"pose{number}_full.pcd"
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_bytes(pcd(points(), "binary"))
-    cases = list(real_data.cases(tmp_path, ["acfr"]))
-    assert [case.kind for case in cases].count("scan") == [case.kind for case in cases].count("columns") == 18
-    assert [len(own) for part in cases[-1].clouds for own in part] == [3, 3, 3, 3] and cases[-1].kind == "halves"
-    for repository, _, files in recordings.VLP16_SCANS:
-        for name in files:
-            (tmp_path / repository / name).parent.mkdir(parents=True, exist_ok=True)
-            (tmp_path / repository / name).write_bytes(pcd(points(), "binary"))
-    assert {case.kind for case in real_data.cases(tmp_path, ["vlp16_scans"])} == {"columns"}
-
-
-def test_a_log_of_argoverse_gives_both_lidars_in_their_own_frames(benchmark, tmp_path):
-    up, down = from_xyz_rpy([1.35, 0.0, 1.64], [0.0, 0.0, 0.0]), from_xyz_rpy([1.35, 0.0, 1.52], [np.pi, 0.0, 0.2])
-    quaternions = [Rotation.from_matrix(pose[:3, :3]).as_quat() for pose in (up, down)]
-    poses = {"sensor_name": ["up_lidar", "down_lidar"]}
-    poses |= {key: [q[i] for q in quaternions] for i, key in enumerate(("qx", "qy", "qz", "qw"))}
-    poses |= {key: [pose[i, 3] for pose in (up, down)] for i, key in enumerate(("tx_m", "ty_m", "tz_m"))}
-    own = np.random.default_rng(1).uniform(-9.0, 9.0, (40, 3))
-    in_car = np.concatenate([apply(up, own), apply(down, own)])
-    sweep = {name: in_car[:, axis] for axis, name in enumerate("xyz")}
-    sweep |= {"intensity": np.arange(80) % 256, "laser_number": np.r_[np.arange(40) % 32, 32 + np.arange(40) % 32]}
-    recordings = benchmark("recordings")
-    log = tmp_path / recordings.AV2_LOG
-    for file, columns in (("calibration/egovehicle_SE3_sensor", poses), ("sensors/lidar/7", sweep)):
-        (log / file).parent.mkdir(parents=True, exist_ok=True)
-        feather.write_feather(pyarrow.table(columns), log / f"{file}.feather")
-    (recorded,) = recordings.read_av2(tmp_path)
-    np.testing.assert_allclose(recorded.answer.first_from_other, inverse(up) @ down, atol=1e-9)
-    for frames in recorded.clouds.values():
-        (frame,) = frames
-        np.testing.assert_allclose(np.column_stack([frame[a] for a in "xyz"]), own, atol=1e-5)
-        np.testing.assert_array_equal(frame["ring"], np.arange(40) % 32)
-    (log / "sensors/lidar/7.feather").write_bytes(b"torn")
-    with pytest.raises(InputError, match="7.feather: cannot be read as .feather"):
-        list(recordings.read_av2(tmp_path))
-
-
+@pytest.mark.long
 def test_scans_of_one_lidar_are_aligned_to_a_turn_that_is_known(benchmark, tmp_path, monkeypatch, capsys):
     simulator = EmbeddedSimulator(SimulationSetup(world="furnished_room", sensor="jt128_sparse", seed=3))
     recordings = benchmark("recordings")
@@ -339,11 +253,6 @@ def test_tables_of_effects_go_on_where_they_were_cut(benchmark, tmp_path):
     assert none == "| none | 0.375 / 0.500 | 2.000 / 2.000 | 0.50 / 1.00 | 1.50 | 40.00 | 1 of 2 | 0 of 2 |"
 
 
-def test_an_effect_that_does_not_exist_is_named(benchmark):
-    with pytest.raises(InputError, match="--effects colour: no such effect; there are: none; late at"):
-        benchmark("effects").chosen(["colour"])
-
-
 @pytest.mark.long
 def test_a_trial_of_the_mounts_gives_errors_and_the_least_that_is_possible(benchmark, monkeypatch, capsys):
     words = "--seeds 1 --sensor jt128_sparse --frames 1 --poses 2 --origins-mm 1 --by length --json"
@@ -353,24 +262,7 @@ def test_a_trial_of_the_mounts_gives_errors_and_the_least_that_is_possible(bench
     assert found["accepted"] == 1.0 and 0.0 < found["optimum_rms_mm"] < 5.0 and found["median_mm"] < 5.0
 
 
-def test_a_table_of_drives_has_the_bound_and_its_worst_rows_first(benchmark):
-    robots = [
-        {"seed": seed, "bounds": {"floor": (2.0, 0.01)} if seed == 1 else {}, "rows": [
-            ["floor", "driving", float(seed), 0.002, 0.5, True],
-            ["against the wheels", "driving", 1.0, 0.1 * seed, 2.0 * seed, seed == 1],
-            ["against the wheels", "GICP and hand-eye", 9.0, 0.5, None, True],
-        ]} for seed in (1, 2, 4)
-    ]  # fmt: skip
-    title, _, wheels, floor, by_gicp = benchmark("driving").table(robots, "here")
-    assert title.startswith("| 3 robots, here |")
-    assert wheels == "| against the wheels | driving | 1 | 1.00 (1.00) |  | 0.2000 (0.4000) |  | 4.67 (8.00) |"
-    assert floor == "| floor | driving | 3 | 2.00 (4.00) | 2.00 | 0.0020 (0.0020) | 0.0100 | 0.50 (0.50) |"
-    assert by_gicp == "| against the wheels | GICP and hand-eye | 3 | 9.00 (9.00) |  | 0.5000 (0.5000) |  |  |"
-
-
-def test_edited_recordings_are_judged_and_options_that_nothing_reads_refused(
-    benchmark, tmp_path, monkeypatch, capsys
-):  # fmt: skip
+def test_options_that_nothing_reads_are_refused(benchmark, tmp_path, monkeypatch):
     faults = benchmark("faults")
     for options, said in (["--sets", "hall"], "--sets applies only to --data"), (
         ["--data", str(tmp_path), "--kinds", "dome"], "--kinds applies only to simulated recordings",
@@ -378,9 +270,13 @@ def test_edited_recordings_are_judged_and_options_that_nothing_reads_refused(
         monkeypatch.setattr(sys, "argv", ["faults.py", *options])
         with pytest.raises(InputError, match=said):
             faults.main()
+
+
+@pytest.mark.long
+def test_edited_recordings_are_judged(benchmark, monkeypatch, capsys):
     one = "--cases 1 --jobs 1 --edits mirrored --kinds dome"
     monkeypatch.setattr(sys, "argv", ["faults.py", *one.split()])
-    assert faults.main() == 0
+    assert benchmark("faults").main() == 0
     assert "| all | 0 | 0 | 0 | 1 | 0 |" in capsys.readouterr().out
 
 
