@@ -1,5 +1,6 @@
 """What a campaign claims follows from its cases: bounds, honesty, causes, worst cases, comparisons."""
 
+import functools
 import json
 
 import numpy as np
@@ -26,13 +27,15 @@ def campaign(**changed) -> Campaign:
     return Campaign.from_mapping(SAID | changed, "claimed.yaml")
 
 
+DRAWN = functools.cache(campaign().numbers)
+
+
 def made(count: int, change=lambda index, record: None, sigma: float = 0.2) -> pa.Table:
     """Return records of cases whose errors are as the covariance says, changed one by one."""
-    random, cases = np.random.default_rng(5), campaign()
-    rows = []
+    random, rows = np.random.default_rng(5), []
     for index in range(count):
         off = random.normal(size=6)
-        rows.append({f"input.{name}": value for name, value in cases.numbers(index).items()} | {
+        rows.append({f"input.{name}": value for name, value in DRAWN(index).items()} | {
             "index": index, "status": "done", "message": "", "alignment.accepted": True, "alignment.refusals": "",
             "alignment.translation_mm": sigma * float(np.linalg.norm(off[:3])), "alignment.rotation_deg": 0.001,
             "alignment.nees": float(off @ off) / 6, "alignment.sigmas": float(np.linalg.norm(off)), "seconds": 1.0,

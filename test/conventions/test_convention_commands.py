@@ -9,12 +9,9 @@ import pytest
 import trimesh
 import yaml
 from awkward_robot import PACKAGE, write_awkward_robot
-from described_robots import added, edited, findings, hung, joint, joint_set, link, renamed, robot, stretch_text
+from described_robots import added, edited, hung, joint, joint_set, link, renamed, robot, stretch_text
 
 from stretch_sim_cal.cli import main
-from stretch_sim_cal.conventions import PROFILES
-from stretch_sim_cal.conventions.profile import INFO
-from stretch_sim_cal.conventions.profile import lint as run_lint
 from stretch_sim_cal.conventions.spawned import named_robot, spawned_robot
 from stretch_sim_cal.robot.description import load_model
 from stretch_sim_cal.robot.kinematics import link_transforms
@@ -54,20 +51,6 @@ def test_a_broken_rule_ends_with_1_and_says_what_would_be_right_and_json_holds_e
     assert "info" in {finding["level"] for finding in answer["findings"]}
     assert lint(crooked, "--profile", "stretch", "--json", "--quiet") == 1
     assert "info" not in {finding["level"] for finding in json.loads(capsys.readouterr().out)["findings"]}
-
-
-def test_the_other_profiles_find_the_stretch_to_be_another_kind_of_robot(capsys):
-    assert lint("stretch4", "--profile", "rep199") == 1
-    assert lint("stretch4", "--profile", "icub") == 1
-    assert "iCub" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize(("name", "read"), [("lint", ""), ("normalize", "a URDF or xacro file")])
-def test_the_help_names_every_profile_and_the_files_that_are_read(name, read, capsys):
-    with pytest.raises(SystemExit):
-        main([name, "--help"])
-    shown = " ".join(capsys.readouterr().out.split())
-    assert ", ".join(PROFILES) in shown and read in shown
 
 
 def test_an_export_is_normalized_with_its_mapping_and_report_and_stays_as_it_is_then(tmp_path, capsys):
@@ -112,7 +95,7 @@ def packaged(tmp_path, monkeypatch):
     return tmp_path
 
 
-@pytest.mark.parametrize("folder", ["my meshes", "./my meshes", "~/my meshes"])
+@pytest.mark.parametrize("folder", ["my meshes", "~/my meshes"])
 def test_meshes_of_packages_are_found_from_anywhere(packaged, folder, monkeypatch):
     monkeypatch.setenv("HOME", str(packaged))
     packages = ("--package", f"shapes={folder}", f"claws={folder}")
@@ -169,17 +152,6 @@ def test_the_frames_and_numbers_of_rep199_come_from_options(arm, tmp_path, capsy
     assert model.parent_joints["base"].parent_from_joint[2, 3] == 0.33
     assert model.parent_joints["flange"].parent_from_joint[0, 3] == 0.1
     assert model.parent_joints["tool0"].parent == "flange"
-
-
-def test_a_wheel_with_an_upright_axis_is_no_wheel(tmp_path, capsys):
-    upright = edited(stretch_text(), joint_set("wheel_0_joint", axis="0 1 0"))
-    assert ("error", "rule-6-axis", "wheel_0_joint") in findings(upright, "stretch")
-    (tmp_path / "swivel.urdf").write_text(upright)
-    assert normalize(tmp_path / "swivel.urdf", "--out", tmp_path / "out") == 0
-    assert "warning: wheel_0_link is now called other_wheel_0_link" in capsys.readouterr().out
-    model = load_model(tmp_path / "out" / "stretch.urdf.xacro")
-    assert {name for name in model.links if name.startswith("wheel")} == {"wheel_0_link", "wheel_1_link"}
-    assert {each.level for each in run_lint(model, PROFILES["stretch"])} <= {INFO}
 
 
 @pytest.mark.parametrize("tool", TOOLS, ids=lambda path: path.parent.name)
@@ -257,7 +229,6 @@ ARM = {"shoulder_lift", "elbow_flex"}
     [
         (("meshes/base.stl", "meshes/bas.stl"), "error", "mesh", {"base_link"}),
         (extra(inertial(1, 1, 3)), "error", "inertia", {"extra"}),
-        (extra(inertial(0, 1, 1)), "error", "inertia", {"extra"}),
         (extra(inertial(0.1, 0.1, 0.1, mass=0)), "error", "inertia", {"extra"}),
         (extra(inertial(5, 5, 5) + f"<collision>{BOX}</collision>"), "warning", "inertia-size", {"extra"}),
         (extra(inertial(0.02, 0.02, 0.02) + f"<collision>{BOX}</collision>"), "info", "inertia-shape", {"extra"}),
@@ -268,15 +239,12 @@ ARM = {"shoulder_lift", "elbow_flex"}
          "collision-visual", {"extra"}),
         (('meshes/base.stl"', 'meshes/base.stl" scale="1000 1000 1000"'), "error", "units", {"base_link"}),
         ((FOOTPRINT, FOOTPRINT.replace("0.1", "0.13")), "error", "wheels-floor", {"left_wheel"}),
-        ((FOOTPRINT, FOOTPRINT.replace("0.1", "0.11")), "warning", "wheels-floor", {"left_wheel"}),
         (("base_link", "chassis"), "warning", "base-link", {"chassis"}),
         (('xyz="0 ${y} 0" axis="0 1 0"', 'xyz="0 ${y} 0" axis="0 0 1"'), "error", "rep103-up",
          {"left_wheel_joint", "right_wheel_joint"}),
         (('xyz="${x} ${y} 0.4"', 'xyz="${x} ${y} 0.15"'), "warning", "lidar-view",
          {"lidar_left_link", "lidar_right_link"}),
         ((LIMIT, LIMIT.replace('effort="50"', 'effort="0"')), "warning", "limits", ARM),
-        ((LIMIT, LIMIT.replace('velocity="1.0"', 'velocity="0"')), "warning", "limits", ARM),
-        ((LIMIT, LIMIT.replace("-2.0", "0").replace("2.0", "0")), "warning", "limits", ARM),
         ((LIMIT, LIMIT.replace("2.0", "120")), "warning", "units", ARM),
     ],
 )  # fmt: skip

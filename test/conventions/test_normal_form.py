@@ -100,15 +100,6 @@ def test_a_tool_is_attached(tmp_path):
         normalized(description(stretch_text(SG4)), Options(tool=tool))
 
 
-def test_the_vendors_tool_files_can_be_attached():
-    import stretch4_urdf
-
-    tool = read_description(f"{stretch4_urdf.__path__[0]}/SE4_tools/{PG4}/{PG4}.urdf", mesh_folders=None)
-    whole = normalized(description(stretch_text(NIL)), Options(tool=tool)).old
-    assert set(whole.links) >= set(load_model(stretch_text(PG4)).links) - {"laser"}
-    assert whole.links["finger_left_link"].visuals[0].path.is_file()
-
-
 def test_a_negated_axis_swaps_limits_and_carries_followers_along(tmp_path):
     normal = normalized(description(made.with_leader_and_follower()), Options(zeros={"slider_joint": 0.04}))
     (main, mapping_file, report), departure = normalized_files.write(normal, tmp_path / "out")
@@ -124,25 +115,14 @@ def test_a_negated_axis_swaps_limits_and_carries_followers_along(tmp_path):
     assert "polarity" in report.read_text() and departure <= 1e-9
 
 
-def test_missing_frames_are_added():
-    tips = [f"gripper_fingertip_{side}_link" for side in ("left", "right")]
-    lacking = ["line_sensor_2_optical_link", "grasp_center_link", *tips]
-    bare = edited(stretch_text(), *(without(tip.replace("gripper", "aruco")) for tip in tips), *map(without, lacking))
-    normal = normalized(description(bare), Options())
-    assert {frame.link for frame in normal.added} == set(lacking)
-    assert not [each for each in normal.remaining if each.level != "info"]
-
-
 @pytest.mark.parametrize(
     ("change", "named"),
     [
         (lambda root: root.find("link[@name='lift_link']/inertial/mass").set("value", "2.7"), "lift_link"),
-        (lambda root: root.find("link[@name='lift_link']/inertial/inertia").set("ixy", "0.1"), "lift_link"),
         (lambda root: root.find("link[@name='mast_link']/collision/origin").set("xyz", "0 0 0.000000002"), "mast_link"),
         (made.element_taken("head_link", "visual"), "head_link"),
         (joint_set("wrist_yaw_joint", axis="0 0 -1"), "wrist_yaw_link|wrist_pitch_link"),
         (joint_set("lift_joint", upper="1.3"), "lift_joint"),
-        (joint_set("arm_l2_joint", type="fixed"), "arm_l2_joint"),
     ],
 )
 def test_what_is_not_the_same_mechanism_is_refused_and_nothing_is_written(change, named, tmp_path):
@@ -154,19 +134,6 @@ def test_what_is_not_the_same_mechanism_is_refused_and_nothing_is_written(change
 
 
 REP199_FRAMES = ("tool0", "flange", "base")
-
-
-def test_rep199_frames_are_added_where_they_lack():
-    bare = edited(robot(made.arm_parts()), *map(without, REP199_FRAMES))
-    normal = normalized(description(bare), Options("rep199", poses={"base": from_xyz_rpy((0, 0, 0.33))}))
-    text = text_of(normal)
-    assert findings(text, "rep199", infos=True) == set()
-    model = parse_urdf(text)
-    assert [frame.link for frame in normal.added] == ["base", "flange", "tool0"]
-    assert model.parent_joints["base"].parent_from_joint[2, 3] == 0.33
-    np.testing.assert_allclose(link_transforms(model)["tool0"][:3, 2], [1, 0, 0], atol=1e-12)
-    with pytest.raises(InputError, match="has a tool0 already"):
-        normalized(description(text), Options("rep199", poses={"tool0": np.eye(4)}))
 
 
 def test_rep199_frames_are_added_to_a_chain_whatever_its_links_are_called():
@@ -228,13 +195,13 @@ def test_any_stretch(tmp_path, seed):
     assert_clean(text, "stretch", tmp_path / "out", AS_BUILT)
 
 
-@pytest.mark.parametrize("seed", seeds(6, 15))
+@pytest.mark.parametrize("seed", seeds(3, 15))
 def test_any_tree_of_links_with_a_stretchs_names(tmp_path, seed):
     text = made.random_tree(np.random.default_rng(seed))
     assert_clean(text, "stretch", tmp_path / "out", AS_BUILT | INCOMPLETE)
 
 
-@pytest.mark.parametrize("seed", seeds(6, 15))
+@pytest.mark.parametrize("seed", seeds(3, 15))
 def test_any_serial_arm(tmp_path, seed):
     assert_clean(made.random_arm(np.random.default_rng(seed)), "rep199", tmp_path / "out")
 
@@ -247,73 +214,6 @@ def test_any_icub(tmp_path, seed):
 @pytest.mark.parametrize("name", ["iCubLisboa01", pytest.param("iCubGazeboV2_5", marks=pytest.mark.long)])
 def test_a_real_icub(name, tmp_path):
     assert_clean(icub_models.get_model_file(name).read_text(encoding="utf-8"), "icub", tmp_path)
-
-
-def normal_text(text: str, options: Options = Options()) -> str:
-    return text_of(normalized(description(text), options))
-
-
-@pytest.mark.parametrize(
-    ("profile", "change", "broken"),
-    [
-        ("stretch", joint_set("wrist_pitch_joint", axis="0.1 0.99 0"), "rule-3-primary"),
-        ("stretch", joint_set("wrist_roll_joint", axis="0.99 0.1 0"), "rule-3-primary"),
-        ("stretch", joint_set("camera_right_joint", rpy="0 0.820304748437337 0"), "rule-4-base-z"),
-        ("rep199", joint_set("link_6-flange", rpy="0.3 0.2 1"), "flange-x"),
-    ],
-)
-def test_a_frame_that_breaks_a_rule_is_turned(profile, change, broken):
-    text = edited(stretch_text() if profile == "stretch" else robot(made.arm_parts()), change)
-    assert ("error", broken) in {found[:2] for found in findings(text, profile)}
-    assert findings(normal_text(text, Options(profile)), profile) == set()
-
-
-def test_rule_1_excuses_what_rule_3_turned_and_nothing_else():
-    text = normal_text(edited(stretch_text(), joint_set("wrist_pitch_joint", axis="0.1 0.99 0")))
-    assert ("info", "rule-1-oblique", "wrist_pitch_link") in findings(text, "stretch", infos=True)
-    askew = edited(text, joint_set("wrist_pitch_joint", rpy="0.05 0 0.1"))
-    assert ("error", "rule-1", "wrist_pitch_link") in findings(askew, "stretch")
-
-
-@pytest.mark.parametrize(
-    ("old", "new"),
-    [
-        ("grasp_center_link", "link_grasp_center"), ("lidar_left_link", "link_lidar_left"),
-        ("gripper_fingertip_left_link", "link_fingertip_left"),
-    ],
-)  # fmt: skip
-def test_a_name_that_needs_no_change_gets_none(old, new):
-    other = edited(stretch_text(), renamed(old, new))
-    assert findings(other, "stretch") == set()
-    assert normalized(description(other), Options()).unchanged
-
-
-def test_a_prefixed_robot_keeps_its_prefix_and_its_tool_file(tmp_path):
-    normal = normalized(description(made.prefixed(stretch_text(), "left_")), Options())
-    files, _ = normalized_files.write(normal, tmp_path, "sg4")
-    assert "sg4.tool.xacro" in {file.name for file in files}
-    assert "left_quick_connect_interface_link" not in load_model(files[0], {"tool": "none"}).links
-
-
-def other_names(text: str) -> str:
-    words = ("shoulder", "upper_arm", "elbow", "forearm", "wrist", "hand")
-    return edited(text, *(renamed(f"link_{number}", word) for number, word in enumerate(words, 1)))
-
-
-def test_the_links_of_an_arm_are_numbered_and_turned_on_request():
-    plain = other_names(robot(made.arm_parts()))
-    kept = normalized(description(plain), Options("rep199"))
-    assert kept.unchanged and problems(kept.remaining) == {("link_n", name) for name in list(kept.links)[2:8]}
-    turned = edited(plain, joint_set("joint_4", rpy="1.5 0 0"))
-    text = normal_text(turned, Options("rep199", number_links=True))
-    assert findings(text, "rep199", infos=True) == set()
-    assert [name for name in parse_urdf(text).links if name.startswith("link_")] == [f"link_{n}" for n in range(1, 7)]
-
-
-def test_a_link_that_has_an_arms_number_gets_another_name():
-    text = edited(other_names(robot(made.arm_parts())), added(made.hung("link_2", "base_link")))
-    normal = normalized(description(text), Options("rep199", number_links=True))
-    assert normal.links["link_2"] == "other_link_2" and normal.links["upper_arm"] == "link_2"
 
 
 def test_an_icub_gets_the_names_axes_and_frames_of_the_tables():

@@ -35,23 +35,15 @@ TWO_ARMS = robot(
 BROKEN_STRETCH = [
     (renamed("base_link", "chassis_link"), "base-link", "base_footprint"),
     (joint_set("head_joint", rpy="0 0 0.01"), "rule-1", "head_link"),
-    (joint_set("base_ref", rpy="0.1 0 0"), "rule-1", "base_footprint"),
     (renamed("arm_l2_link", "middle_link"), "rule-2", "arm_l2_link"),
     (joint_set("arm_l3_joint", parent="arm_l1_link"), "rule-2", "arm_l3_link"),
-    (renamed("arm_l3_joint", "telescope_joint"), "rule-2", "telescope_joint"),
-    (joint_set("arm_l0_joint", parent="mast_link"), "rule-2", "arm_l0_link"),
-    (joint_set("wrist_joint", parent="arm_l3_link"), "rule-2", "wrist_link"),
     (added(hung("arm_l5_link", "arm_l4_link")), "rule-2", "arm_l5_link"),
     (joint_set("lift_joint", axis="0 0 -1"), "rule-3-positive", "lift_joint"),
     (joint_set("wrist_yaw_joint", axis="0 0 2"), "rule-3-unit", "wrist_yaw_joint"),
     (joint_set("wrist_roll_joint", axis="0.8 0.6 0"), "rule-3-primary", "wrist_roll_joint"),
     (joint_set("gripper_camera_joint", rpy="0 0 3.1"), "rule-4-base-x", "gripper_camera_link"),
-    (joint_set("gripper_camera_joint", rpy=f"{QUARTER} 0 0"), "rule-4-base-z", "gripper_camera_link"),
     (joint_set("camera_left_joint", rpy="1.5707963267949 0.820304748437337 0"), "rule-4-base-z", "camera_left_link"),
-    (joint_set("line_sensor_3_joint", rpy="0 0.45 0"), "rule-4-base-x", "line_sensor_3_link"),
     (joint_set("camera_center_optical_joint", rpy="0 0 0"), "rule-4-optical", "camera_center_optical_link"),
-    (joint_set("gripper_left_camera_color_optical_joint", rpy="0 0 -1.57"), "rule-4-optical",
-     "gripper_left_camera_color_optical_frame"),
     (without("line_sensor_1_optical_link"), "rule-4-optical-missing", "line_sensor_1_link"),
     (joint_set("camera_left_optical_joint", parent="head_link"), "rule-4-optical-parent", "camera_left_optical_link"),
     (joint_set("lidar_left_joint", rpy="0.5 0.5 0.5"), "rule-4-lidar-z", "lidar_left_link"),
@@ -66,10 +58,8 @@ BROKEN_STRETCH = [
     (joint_set("wheel_2_joint", rpy=f"{QUARTER} 0 0"), "rule-6-z", "wheel_2_link"),
     (joint_set("wheel_2_joint", rpy=f"-{QUARTER} {QUARTER} 0"), "rule-6-x", "wheel_2_link"),
     (joint_set("wheel_1_joint", axis="1 0 0"), "rule-6-axis", "wheel_1_joint"),
-    (joint_set("wheel_1_joint", type="fixed"), "rule-6-axis", "wheel_1_joint"),
     (made.all_of(*(renamed(f"wheel_{n}_link", f"caster_{n}_link") for n in range(3))), "rule-6-numbers", "base_link"),
     (renamed("mast_link", "mast"), "rule-7", "mast"),
-    (renamed("lift_joint", "joint_lift"), "rule-7", "joint_lift"),
     (renamed("wrist_aruco_link", "wrist_link_aruco_link"), "rule-7", "wrist_link_aruco_link"),
 ]  # fmt: skip
 
@@ -78,23 +68,17 @@ BROKEN_REP199 = [
     (added(made.link("rail") + made.joint("a", "rail", "base_link", "prismatic")), "error", "base_link", "base_link"),
     (without("base"), "error", "base", "base_link"),
     (joint_set("base_link-base", type="continuous"), "error", "base", "base"),
-    (joint_set("base_link-base", parent="link_2"), "error", "base", "base"),
     (made.link_given("base", made.BOX), "error", "no-geometry", "base"),
-    (made.link_given("flange", made.BOX), "error", "no-geometry", "flange"),
-    (made.link_given("tool0", made.BOX), "error", "no-geometry", "tool0"),
     (renamed("link_3", "forearm"), "warning", "link_n", "forearm"),
-    (renamed("link_6", "link_8"), "warning", "link_n", "link_8"),
     (made.all_of(renamed("link_2", "x"), renamed("link_3", "link_2"), renamed("x", "link_3")), "warning", "link_n",
      "link_2"),
     (joint_set("joint_4", rpy="1.57 0 0"), "warning", "link_n-rep103", "link_4"),
     (made.all_of(joint_set("flange-tool0", parent="link_6"), without("flange")), "warning", "flange", "link_6"),
     (joint_set("link_6-flange", type="continuous"), "error", "flange", "flange"),
     (joint_set("link_6-flange", rpy="0 0 3.14159265358979"), "error", "flange-x", "flange"),
-    (joint_set("link_6-flange", rpy="0 1.5708 0"), "error", "flange-x", "flange"),
     (joint_set("link_6-flange", rpy="1 0 0"), "error", "flange-rep103", "flange"),
     (without("tool0"), "error", "tool0", "flange"),
     (joint_set("flange-tool0", type="continuous"), "error", "tool0", "tool0"),
-    (joint_set("flange-tool0", parent="link_3"), "error", "tool0", "tool0"),
     (joint_set("flange-tool0", parent="link_6"), "info", "tool0-parent", "tool0"),
     (joint_set("flange-tool0", xyz="0 0 0.1"), "info", "tool0-origin", "tool0"),
     (added(hung("tcp", "tool0")), "warning", "tool-sibling", "tcp"),
@@ -104,7 +88,6 @@ BROKEN_REP199 = [
     (added(hung("link_2_left_handed", "link_2")), "info", "left-handed", "link_2_left_handed"),
     (made.link_given("link_2", '<visual><geometry><mesh filename="a.stl" scale="1 -1 1"/></geometry></visual>'),
      "warning", "left-handed", "link_2"),
-    (added(hung("ROBROOT", "base_link")), "info", "vendor-names", "ROBROOT"),
     (renamed("tool0", "TCP"), "info", "vendor-names", "TCP"),
 ]  # fmt: skip
 
@@ -112,11 +95,9 @@ BROKEN_ICUB = [
     (renamed("l_knee", "l_kneee"), "error", "control-board", "l_knee"),
     (renamed("l_knee", "l_kneee"), "warning", "joint-name", "l_kneee"),
     (joint_set("neck_yaw", type="continuous"), "error", "joint-type", "neck_yaw"),
-    (joint_set("r_elbow", type="fixed"), "error", "joint-type", "r_elbow"),
     (joint_set("l_arm_ft_sensor", type="continuous"), "error", "ft-sensor", "l_arm_ft_sensor"),
     (renamed("r_arm_ft_sensor", "r_arm_bolts"), "info", "ft-sensor", "r_arm_ft_sensor"),
     (renamed("l_upper_leg", "l_thigh"), "error", "link", "l_thigh"),
-    (renamed("root_link", "pelvis"), "error", "link", "pelvis"),
     (added(made.link("rail") + made.joint("r", "rail", "root_link", "prismatic")), "error", "link", "root_link"),
     (joint_set("r_wrist_pitch", parent="r_elbow_1"), "error", "parent-link", "r_wrist_1"),
     (renamed("r_knee", "r_knee_pitch"), "error", "parent-joint", "r_lower_leg"),
@@ -124,12 +105,9 @@ BROKEN_ICUB = [
     (joint_set("l_shoulder_roll", axis="0 0 1"), "error", "axis", "l_shoulder_roll"),
     (joint_set("imu_frame_joint", parent="chest"), "error", "frame", "imu_frame"),
     (made.link_given("imu_frame", made.BOX), "warning", "frame", "imu_frame"),
-    (joint_set("l_foot_ft_frame_joint", type="continuous"), "error", "frame", "l_foot_ft_frame"),
     (joint_set("l_hand_dh_frame_joint", parent="l_wrist_1"), "error", "skin-frame", "l_hand_dh_frame"),
     (made.element_taken("l_upper_leg", "inertial"), "warning", "link-mass", "l_upper_leg"),
     (made.element_taken("root_link", "visual"), "warning", "link-shape", "root_link"),
-    (made.element_taken("l_wrist_1", "inertial"), "info", "link-mass", "l_wrist_1"),
-    (made.element_taken("r_elbow_1", "visual"), "info", "link-shape", "r_elbow_1"),
     (joint_set("root_frame_joint", rpy="0 0 3.14159265358979"), "error", "axis", "l_hip_pitch"),
     (without("r_forearm_dh_frame"), "info", "skin-frame", "r_forearm_dh_frame"),
 ]  # fmt: skip
@@ -185,13 +163,6 @@ def test_what_the_document_contradicts_is_reported_with_its_reason():
     } <= listed  # fmt: skip
 
 
-def test_wheels_numbered_clockwise_are_found():
-    names = ("wheel_0_link", "spare"), ("wheel_1_link", "wheel_0_link"), ("spare", "wheel_1_link")
-    swapped = edited(stretch_text(), *(renamed(*each) for each in names))
-    rules = {(rule, name) for _, rule, name in findings(swapped, "stretch")}
-    assert rules == {("rule-6-numbers", "wheel_0_link"), ("rule-6-numbers", "wheel_1_link")}
-
-
 def test_the_examples_profile_excuses_the_vendors_robot_and_finds_a_tilted_footprint():
     profile = runpy.run_path(str(EXAMPLE))["MOBILE"]
     found = lint(load_model(stretch_text()), profile)
@@ -200,11 +171,6 @@ def test_the_examples_profile_excuses_the_vendors_robot_and_finds_a_tilted_footp
     assert {each.level for each in lint(load_model(calibrated), profile)} == {"info"}
     tilted = edited(stretch_text(), joint_set("base_ref", rpy="0.2 0 0"))
     assert [each.rule for each in lint(load_model(tilted), profile) if each.level == "error"] == ["level"]
-
-
-def test_a_flange_on_something_else_than_a_numbered_link_is_an_info():
-    text = edited(SINGLE, added(hung("mount", "link_6")), joint_set("link_6-flange", parent="mount"))
-    assert findings(text, "rep199", infos=True) == {("info", "flange-parent", "flange")}
 
 
 @pytest.mark.parametrize(
@@ -218,11 +184,6 @@ def test_a_flange_on_something_else_than_a_numbered_link_is_an_info():
 )  # fmt: skip
 def test_arms_are_distinguished_by_their_prefixes(text, found):
     assert found in findings(text, "rep199")
-
-
-def test_a_robot_that_is_no_industrial_arm_lacks_its_frames():
-    text = robot(made.link("body") + hung("leg", "body", "revolute"))
-    assert {rule for level, rule, _ in findings(text, "rep199") if level == "error"} == {"base_link", "base", "tool0"}
 
 
 def test_a_base_without_an_arm_is_asked_for_nothing_and_keeps_no_convention():
@@ -243,18 +204,6 @@ def test_every_axis_of_the_table_is_checked():
         reverse = joint_set(name, axis=" ".join(str(-value) for value in axis))
         level = "info" if name == "torso_roll" else "error"
         assert findings(edited(made.icub_text(), reverse), "icub", infos=True) == {(level, "axis", name)}
-
-
-def test_an_arms_axis_is_reported_with_its_angle():
-    text = edited(made.icub_text(), joint_set("l_shoulder_pitch", axis="-0.2588 -0.9659 0"))
-    (found,) = lint(load_model(text), PROFILES["icub"])
-    assert found.level == "info" and "15.0 deg" in found.message and "roughly" in found.message
-
-
-def test_a_robot_without_a_sensor_may_leave_its_link_out():
-    moved = [joint_set(name, parent="l_shoulder_3") for name in ("l_upper_arm_dh_frame_joint", "l_elbow")]
-    text = edited(made.icub_text(), *moved, without("l_arm_ft_frame"), without("l_upper_arm"))
-    assert not {found for found in findings(text, "icub") if found[1] == "parent-link"}
 
 
 def test_a_missing_board_is_no_fault_and_half_a_board_is():

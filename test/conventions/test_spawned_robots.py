@@ -3,7 +3,6 @@ and with few sparse frames."""
 
 import os
 from pathlib import Path
-from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -30,8 +29,6 @@ from stretch_sim_cal.robot.stretch import DEFAULT_TOOL, available_tools, nominal
 from stretch_sim_cal.sensor.points import coordinates, return_columns, returns_of
 from stretch_sim_cal.sensor.sensor import load_sensor
 from stretch_sim_cal.simulation.embedded import EmbeddedSimulator
-from stretch_sim_cal.simulation.gazebo.description import gazebo_description
-from stretch_sim_cal.simulation.setup import SimulationSetup
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("cache")]
 
@@ -69,35 +66,6 @@ def assert_exact(sim, result, translation_mm: float, rotation_deg: float, height
     assert abs(errors.floor.height_mm) < height_mm and errors.floor.tilt_deg < tilt_deg
 
 
-def assert_within_tolerances(sim, result, scenario) -> None:
-    bounds = scenario.tolerances["alignment"] | scenario.tolerances["floor"]
-    names = ("translation_mm", "rotation_deg", "height_mm", "tilt_deg")
-    assert_exact(sim, result, **{name: bounds[name] for name in names})
-
-
-@pytest.mark.long
-def test_another_robots_scenario_is_calibrated_within_its_tolerances():
-    scenario = load_scenario("two_lidar_amr")
-    assert_within_tolerances(*calibrated(scenario.simulation.to_mapping(), 4), scenario)
-
-
-@pytest.mark.long
-def test_lidars_of_different_kinds_are_calibrated_each_by_its_own_table(tmp_path):
-    def mixed(profile):
-        profile["sensor"], profile["lidars"]["right"]["sensor"] = "xt32_sparse", "os0_32_sparse"
-
-    scenario = load_scenario("two_lidar_manipulator")
-    given = scenario.simulation.to_mapping() | {"robot": str(profile_file(tmp_path, "two_lidar_manipulator", mixed))}
-    del given["sensor"]
-    sim, result = calibrated(given, 4)
-    assert_within_tolerances(sim, result, scenario)
-    swapped = cal.Rig.from_urdf(
-        sim.simulator.nominal_description, sensor="os0_32_sparse,xt32_sparse", robot="two_lidar_manipulator"
-    )
-    with pytest.raises(InputError, match="channels are .* from the elevations of sensor"):
-        cal.calibrate(swapped, sim.clouds)
-
-
 def within(off: np.ndarray, covariance: np.ndarray) -> bool:
     return off @ np.linalg.solve(covariance, off) < chi2.ppf(0.999, len(off))
 
@@ -131,12 +99,6 @@ def test_one_lidar_gives_the_floor_and_its_extrinsics_within_their_covariances(t
     silent = MountedRobot(robot.model, named_robot("two_lidar_manipulator"))  # its right lidar publishes nothing
     with pytest.raises(InputError, match="has no right cloud"):
         calibrate_mounts(silent.surfaces, samples, silent.nominal, None, settings)
-
-
-@pytest.mark.parametrize("tool", sorted(set(available_tools()) - {DEFAULT_TOOL}))
-def test_the_stretch_has_each_of_its_other_tools(tool):
-    setup = SimulationSetup.from_mapping(STRETCH | {"tool": tool})
-    assert setup.robot.notes == ("convention: stretch is kept; nothing had to be changed",)
 
 
 @pytest.mark.long
@@ -198,16 +160,3 @@ def test_a_body_shape_without_joints_encloses_the_robot(tmp_path, robot):
     assert fit([str(tmp_path / "data"), "--out", str(model)]) == 2  # not the Stretch's joints
     if robot == "three_lidar_amr":  # nor the lidars of a robot with two
         assert fit([str(tmp_path / "data"), "--robot", "two_lidar_amr", "--out", str(model)]) == 2
-
-
-def test_another_robots_description_for_gazebo_has_its_sensors_and_none_of_its_lidars_shapes(tmp_path):
-    setup = load_scenario("two_lidar_manipulator").simulation
-    simulator = EmbeddedSimulator(setup)
-    text = gazebo_description(setup, simulator.sensors, simulator.geometry, "cpu", tmp_path)
-    root = ElementTree.fromstring(text)
-    assert {each.findtext("frame_id") for each in root.iter("sensor")} == {"front_laser_link", "rear_laser_link"}
-    driven = {each.findtext("joint_name") for each in root.iter("plugin")} - {None}
-    assert driven == {joint.command for joint in setup.profile.joints}
-    model = parse_urdf(text)
-    assert not model.links["front_laser_link"].collisions and model.links["front_post_link"].collisions
-    assert {"floor_link", "lidar_left_true_link"} <= set(model.links)

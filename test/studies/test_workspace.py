@@ -8,7 +8,6 @@ from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import from_xyz_rpy
 from stretch_sim_cal.robot.collision import SelfCollision
 from stretch_sim_cal.robot.description import load_model
-from stretch_sim_cal.robot.kinematics import link_transforms
 from stretch_sim_cal.robot.model import Joint, Limit, Link, robot_model
 from stretch_sim_cal.robot.stretch import nominal_description
 from stretch_sim_cal.studies.orientations import orientations
@@ -34,7 +33,10 @@ RRP = arm(("continuous", Z, None), ("continuous", Y, None), ("prismatic", X, (0.
 
 @pytest.mark.parametrize(
     ("model", "dimension", "content", "hull", "median"),
-    [(RP, 2, 3 * np.pi, 4 * np.pi, np.sqrt(2.5)), (RRP, 3, 4 / 3 * np.pi, 4 / 3 * np.pi, 0.5 ** (1 / 3))],
+    [
+        (RP, 2, 3 * np.pi, 4 * np.pi, np.sqrt(2.5)),
+        pytest.param(RRP, 3, 4 / 3 * np.pi, 4 / 3 * np.pi, 0.5 ** (1 / 3), marks=pytest.mark.long),
+    ],
 )
 def test_points_cover_a_known_workspace_evenly(model, dimension, content, hull, median):
     reached = workspace(model, list(model.links)[-1], resolution=0.05)
@@ -52,11 +54,8 @@ AT = (0.5, 0.0, 0.0)
 SLIDE = "prismatic"
 KNOWN = {
     "gantry": (arm((SLIDE, X, (0, 1)), (SLIDE, Y, (0, 1)), (SLIDE, Z, (0, 2))), 2.0),
-    "slanted gantry": (arm((SLIDE, X, (0, 1)), (SLIDE, SLANTED, (0, 1)), (SLIDE, Z, (0, 2))), np.sqrt(2)),
-    "half disc": (arm(("revolute", Z, (-np.pi / 2, np.pi / 2)), (SLIDE, X, (0, 1))), np.pi / 2),
     "annulus": (RP, 3 * np.pi), "ball": (RRP, 4 / 3 * np.pi),
     "shell": (arm((TURN, Z, None), (TURN, Y, None), (SLIDE, X, (0.5, 1))), 4 / 3 * np.pi * 7 / 8),
-    "hollow cylinder": (arm((TURN, Z, None), (TURN, Z, None), (SLIDE, Z, (0, 0.4)), at=AT, elbow=1), 0.8 * np.pi),
     "torus": (arm((TURN, Z, None), (SLIDE, Y, (0, 0)), (SLIDE, X, (1, 1.5)), (SLIDE, Z, (0, 0.5))), 0.625 * np.pi),
 }  # fmt: skip
 
@@ -64,12 +63,12 @@ KNOWN = {
 @pytest.mark.parametrize(
     ("name", "resolution"),
     [
-        *((name, 0.1) for name in KNOWN if name not in ("ball", "torus", "annulus")),
+        ("shell", 0.2),
         ("gantry", None),
         ("annulus", None),
         *(
             pytest.param(*each, marks=pytest.mark.long)
-            for each in (("ball", 0.1), ("torus", 0.1), ("annulus", 0.1), ("torus", None))
+            for each in (("gantry", 0.1), ("shell", 0.1), ("ball", 0.1), ("torus", 0.1), ("torus", None))
         ),
     ],
 )
@@ -86,7 +85,7 @@ def test_the_error_bounds_the_difference_from_the_known_content(name, resolution
     ("model", "dimension", "hull_dimension"),
     [
         (arm((TURN, Z, None), at=AT), 1, 2),
-        (arm((TURN, Z, None), (TURN, Y, None), at=AT), 2, 3),
+        pytest.param(arm((TURN, Z, None), (TURN, Y, None), at=AT), 2, 3, marks=pytest.mark.long),
         (arm((TURN, SLANTED, None), ("prismatic", Y, (0.0, 0.0)), at=AT), 1, 2),
     ],
 )
@@ -95,17 +94,6 @@ def test_what_has_no_content_in_its_space_gets_none(model, dimension, hull_dimen
     assert (reached.dimension, reached.hull_dimension) == (dimension, hull_dimension)
     assert (reached.measure, reached.measure_error) == (0.0, 0.0)
     assert reached.hull_measure > 0.05
-
-
-def test_a_coarse_grid_does_not_make_the_workspace_larger_than_its_hull():
-    reached = workspace(load_model(nominal_description()), "grasp_center_link", resolution=0.25)
-    assert 0.9 * reached.hull_measure < reached.measure <= reached.hull_measure
-
-
-def test_every_point_is_reached_by_its_configuration():
-    reached = workspace(RRP, "l3", resolution=0.2, max_samples=2**14)
-    positions = dict(zip((v.name for v in reached.variables), reached.configurations.T, strict=True))
-    assert np.allclose(link_transforms(RRP, positions)["l3"][:, :3, 3], reached.points)
 
 
 def test_held_joints_and_links_that_do_not_move():
@@ -138,7 +126,6 @@ def test_an_elbow_reaches_a_point_in_two_orientations_and_its_rim_in_one():
     ("model", "dimension", "share"),
     [
         (arm(*SLIDES, (TURN, Z, None)), 1, 0.0),
-        (arm(*SLIDES, (TURN, Z, None), (TURN, Y, None), (TURN, X, None)), 3, 1.0),
         (arm(*SLIDES, (TURN, Z, None), ("revolute", Y, (-np.pi / 2, 0.0)), (TURN, X, None)), 3, 0.5),
     ],
 )
@@ -146,11 +133,6 @@ def test_what_a_wrist_on_a_gantry_can_do(model, dimension, share):
     found = orientations(model, list(model.links)[-1], (0.3, 0.4, 0.5))
     assert found.dimension == dimension
     assert found.share == pytest.approx(share, abs=0.1)
-
-
-def test_the_same_seed_gives_the_same_workspace():
-    first, second = (workspace(RP, "l2", seed=3, resolution=0.1, max_samples=2**14) for _ in range(2))
-    assert np.array_equal(first.points, second.points)
 
 
 def test_without_collisions_less_is_reached_and_nothing_touches():
