@@ -11,9 +11,7 @@ import pytest
 from recorded_robot import write_cloud, write_description
 
 import stretch_sim_cal as cal
-from stretch_sim_cal.api import finding_of
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile
-from stretch_sim_cal.calibration.finding import Finding
 from stretch_sim_cal.calibration.observations import load_beside, path_beside
 from stretch_sim_cal.errors import InputError, Refused
 from stretch_sim_cal.geometry.transforms import error
@@ -128,20 +126,6 @@ def test_a_notebook_shows_numbers_findings_and_escapes_them(result, refused):
     assert "<b>refused</b>" in page and "error: unobserved" in page and "unbounded" in page
     assert repr(refused) == str(refused)
     assert str(refused).endswith("refused") and "error unobserved: the scene" in str(refused)
-
-
-@pytest.mark.parametrize(
-    ("sentence", "code", "remedy"),
-    [
-        (Finding("moved", "the robot moved by 3 mm", "keep it still"), "moved", "keep it still"),
-        (Finding("repeated_clouds", "2 scans repeat earlier ones bit by bit and count once"), "repeated_clouds", ""),
-        ("a sentence of somebody's own method", "other", ""),
-    ],
-)  # fmt: skip
-def test_a_sentence_of_a_method_becomes_a_finding(sentence, code, remedy):
-    finding = finding_of("warning", sentence)
-    assert (finding.code, finding.remedy) == (code, remedy)
-    assert sentence.startswith(finding.sentence)
 
 
 def test_a_recording_gives_clouds_with_rings_and_the_description(sparse, tmp_path):

@@ -253,15 +253,6 @@ def test_tables_of_effects_go_on_where_they_were_cut(benchmark, tmp_path):
     assert none == "| none | 0.375 / 0.500 | 2.000 / 2.000 | 0.50 / 1.00 | 1.50 | 40.00 | 1 of 2 | 0 of 2 |"
 
 
-@pytest.mark.long
-def test_a_trial_of_the_mounts_gives_errors_and_the_least_that_is_possible(benchmark, monkeypatch, capsys):
-    words = "--seeds 1 --sensor jt128_sparse --frames 1 --poses 2 --origins-mm 1 --by length --json"
-    monkeypatch.setattr(sys, "argv", ["mounts.py", *words.split()])
-    assert benchmark("mounts").main() == 0
-    found = json.loads(capsys.readouterr().out)
-    assert found["accepted"] == 1.0 and 0.0 < found["optimum_rms_mm"] < 5.0 and found["median_mm"] < 5.0
-
-
 def test_options_that_nothing_reads_are_refused(benchmark, tmp_path, monkeypatch):
     faults = benchmark("faults")
     for options, said in (["--sets", "hall"], "--sets applies only to --data"), (

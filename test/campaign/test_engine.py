@@ -515,14 +515,11 @@ def test_a_damaged_folder_is_one_line_that_names_the_file(tmp_path, capsys, name
         assert said in errors and errors.count("\n") == 1
 
 
-def test_cases_of_other_code_are_not_continued(tmp_path, capsys):
+def test_cases_of_other_code_are_not_continued_and_a_worker_with_other_code_computes_nothing(tmp_path):
     engine.Results(tmp_path, campaign()).close()
     definition = tmp_path / engine.DEFINITION
     definition.write_text(definition.read_text().replace(campaign().code, "0123456789abcdef"))
     with pytest.raises(InputError, match=f"computed by code 0123456789abcdef, this is {campaign().code}"):
         engine.Results(tmp_path, campaign())
-
-
-def test_a_worker_with_other_code_computes_nothing():
     with pytest.raises(engine.CannotCompute, match="a worker has code"):
         engine.compute(campaign(), 0, "0123456789abcdef")

@@ -84,20 +84,16 @@ GIVEN = {
         {"lidars": {"left": LIDARS["left"]}, **dict.fromkeys(("joints", "topics", "body", "accept", "base"))},
         {"lidars": LIDARS | {"mast_1": {"frame": "mast", "sensor": "vlp16", "older_frame": None, "unseen": None}}},
         {"description": {"file": AMR, "arguments": {"n": 3, "on": True}, "packages": None, "tool": None}},
-        {"description": "stretch4"},
         {"joints": {
             "lift": None, "arm": {"parts": ["a", "b"]}, "hand": {"parts": [["c"], ["d", "e"]], "limits": None},
         }},
         {"joints": {"lift": None, "arm": None}, "stow": {"lift": 0.1}, "home": [{"lift": 0.1}, {"arm": 1}]},
         {"base": {"kind": "omnidirectional", "wheels": [[1, 0], [0, 1], [0, -1]], "topics": {"command": None}}},
-        {"accept": {"translation_mm": 5, "rotation_deg": 1}, "body": {"radius": 1, "height": 1}},
     ],
     "scenario": [
         {"simulation": None, "stages": {"alignment": None}},
         {"name": 7, "stages": {"alignment": {"num_samples": "20", "method": None}, "floor": {"num_samples": 5.0}}},
-        {"simulation": {"robot": None, "floor": None, "unit_seed": None, "driver": None, "payload": None}},
         {"simulation": {"floor": {"rms_mm": 1}, "driver": {"azimuth_window_deg": None}, "lidar_errors": None}},
-        {"simulation": {"robot": "two_lidar_amr"}, "stages": {"drive": {"continuous": "true", "scans": 2}}},
         {"expected": "refused", "refusal": {"stage": "alignment", "mentions": ""}, "reports": {"alignment": 5}},
         {"stages": {"alignment": None, "drive": None}, "tolerances": {"alignment": None, "drive": {"nees": 3}}},
     ],
@@ -111,7 +107,6 @@ GIVEN = {
     ],
     "sensor": [
         {"unit": None}, {"unit": "ideal"}, {"unit": {"near_range": None, "range_offset": 0.01}},
-        {"driver": None, "range_drift": {"time": 60}},
     ],
 }  # fmt: skip
 

@@ -33,6 +33,7 @@ ROBOT = robot(
     + joint("front_joint", "base_link", "front_lidar", xyz="0.25 0.15 0.5", rpy="0 0.3 0.5")
     + joint("rear_joint", "base_link", "rear_lidar", xyz="-0.25 -0.15 0.5", rpy="0 0.3 -2.6")
 )  # fmt: skip
+FEW_RAYS = ROOT / "test" / "ros" / "few_rays_amr.yaml"
 WHEEL_PYTHONS = os.environ.get("WHEEL_PYTHONS", "").split()
 
 
@@ -157,7 +158,7 @@ def test_the_action_calibrates_a_described_robot_and_reports_to_the_job(action):
     (step,) = (s for s in yaml.safe_load(WORKFLOW)["jobs"]["calibration"]["steps"] if "with" in s)
     assert step["with"].keys() <= ACTION["inputs"].keys()
     assert step["uses"].rpartition("@v")[2] == stretch_sim_cal.__version__
-    folder, done = action(scenarios="our_lab.yaml", robot="robot.urdf", sensor="os0_32_sparse")
+    folder, done = action(scenarios="our_lab.yaml", robot="robot.urdf", sensor=str(FEW_RAYS))
     assert done.returncode == 0, done.stdout + done.stderr
     (case,) = ElementTree.parse(folder / "calibration" / "junit.xml").iter("testcase")
     assert case.get("name") == "our_lab" and len(list(case.iter("property"))) == 2

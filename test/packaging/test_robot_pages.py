@@ -61,13 +61,6 @@ def test_its_commands_take_what_is_printed_behind_them(page):
         parse(command)
 
 
-def test_an_option_that_is_not_there_is_noticed():
-    with pytest.raises(SystemExit):
-        parse("ros_calibrate_robot --form floor")
-    with pytest.raises(AssertionError):
-        parse("ros_watch_calibration --ros-args -p sensors:=jt128")
-
-
 PAGE = (files.share_directory() / "docs" / "your_own_robot.md").read_text()
 BLOCKS = re.findall(r"```bash\n(.*?)```", PAGE, flags=re.S)
 FETCHED = "my_robot/stretch_description_SE3_eoa_wrist_dw3_tool_nil.urdf"

@@ -19,7 +19,6 @@ from stretch_sim_cal.calibration.calibration_file import CalibrationFile
 from stretch_sim_cal.cli import main
 from stretch_sim_cal.collection.plan import plan_of_robot
 from stretch_sim_cal.collection.settings import load_settings
-from stretch_sim_cal.commands.robot_guess import rounded
 from stretch_sim_cal.conventions.spawned import named_robot, spawned_robot
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.files import find_shared
@@ -149,10 +148,6 @@ def test_init_reports_wheels_endless_joints_planar_lasers_and_the_floor(guessed)
     assert "shoulder_pan" in profile.shape_joints  # it sweeps the arm sideways
 
 
-def test_a_proposed_value_is_within_its_joints_limits_when_it_is_rounded():
-    assert rounded(1.5176, (-1.221, 1.518)) == 1.518 and rounded(0.126, (-1.221, 1.518)) == 0.13
-
-
 def test_inits_plans_are_reachable_without_collisions_and_turn_the_arm_far(guessed):
     said, profile = guessed
     model = spawned_robot(profile).model
@@ -185,19 +180,6 @@ def test_init_proposes_mount_poses_in_which_the_lidars_see_the_arm(guessed, tmp_
     grid = profile.plans["mounts"]
     poses = [posed(dict(zip(grid, each, strict=True))) for each in itertools.product(*grid.values())]
     assert len(poses) > 1 and np.mean(poses) > stowed
-
-
-def test_what_of_a_stowed_robot_stands_in_a_lidars_way_is_named_with_its_share(guessed):
-    _, profile = guessed
-    setup = {"robot": str(profile.source), "world": "empty_hall", "sensor": "jt128_sparse"}  # sees what is near, too
-    simulator = EmbeddedSimulator(SimulationSetup.from_mapping(setup))
-    simulator.joints.place({"shoulder_pan": 1.2, "shoulder_lift": -0.2, "elbow_flex": 0.0})
-    view = simulator.view("left")
-    returns, surfaces, names = simulator.labelled_scan("left", 0)
-    counts = np.bincount(surfaces, minlength=len(names)) / simulator.sensor.num_rays
-    assert view["upper_arm_link"] > 0.01
-    assert view["upper_arm_link"] == pytest.approx(counts[names.index("upper_arm_link")], abs=0.01)
-    assert list(view.values()) == sorted(view.values(), reverse=True) and sum(view.values()) < 1
 
 
 @pytest.mark.slow
@@ -307,10 +289,8 @@ def test_a_model_by_its_own_name_has_its_meshes_beside_it(tmp_path):
     [
         ("<sphere><radius>0.04</radius></sphere>", "<plane/>", "<plane>: is not a shape that URDF has"),
         ('name="lift" type="prismatic"', 'name="lift" type="screw"', "'lift': a screw joint does not exist in URDF"),
-        ("<parent>mast</parent>", "<parent>hand</parent>", "hand"),
         ('attached_to="chassis"', 'attached_to="chasis"', "base_footprint"),
         ('name="rear_lidar" type', 'name="mast" type', "a link is also called 'mast'"),
-        ('joint="lift"', "", "does not name a joint"),
         ("</model>", '<include><uri>model://arm</uri></include></model>', "a nested <include> is not supported"),
     ],
 )  # fmt: skip

@@ -10,12 +10,12 @@ import trimesh
 from described_robots import link, robot
 
 from stretch_sim_cal.errors import InputError
-from stretch_sim_cal.geometry.transforms import apply, from_xyz_rpy, inverse
+from stretch_sim_cal.geometry.transforms import apply, inverse
 from stretch_sim_cal.robot.description import load_model, parse_urdf
 from stretch_sim_cal.robot.kinematics import link_transform
 from stretch_sim_cal.robot.profile import stretch_profile
 from stretch_sim_cal.robot.stretch import nominal_description
-from stretch_sim_cal.robot.surfaces import Surface, joined, link_surfaces, robot_surfaces
+from stretch_sim_cal.robot.surfaces import Surface, link_surfaces, robot_surfaces
 
 LINKS = '<link name="a"/><link name="b"/>'
 LIMIT = '<limit lower="-1" upper="2" velocity="3" effort="4"/>'
@@ -40,8 +40,6 @@ FILE_ENTITY = '<!DOCTYPE robot [<!ENTITY x SYSTEM "file:///etc/passwd">]>' + rob
 
 BROKEN = {
     "torn": ('<robot name="r"><link name="a"/>', "not well-formed"),
-    "no XML": ("hello", "not well-formed"),
-    "empty": ("", "not well-formed"),
     "another root element": ("<sdf/>", "<sdf>"),
     "entity bomb": (BOMB, "entities"),
     "entity that reads a file": (FILE_ENTITY, "entities"),
@@ -50,7 +48,6 @@ BROKEN = {
     "two links of a name": (robot('<link name="a"/><link name="a"/>'), "two links are called 'a'"),
     "two joints of a name": (robot(LINKS + '<link name="c"/>' + joint() + joint(child="c")), "two joints are called"),
     "loop": (robot('<link name="r"/>' + LINKS + joint() + joint(name="k", parent="b", child="a")), "loop"),
-    "joint onto itself": (robot('<link name="r"/><link name="a"/>' + joint(child="a")), "loop: a -> a"),
     "two roots": (robot(LINKS), "2 trees"),
     "two parents": (robot(LINKS + '<link name="c"/>' + joint() + joint(name="k", parent="c")), "child of two joints"),
     "missing parent": (robot('<link name="b_link"/>' + joint(parent="b_lnk", child="b_link")), "did you mean b_link"),
@@ -60,14 +57,10 @@ BROKEN = {
     "no limit": (robot(LINKS + joint("")), "needs a <limit>"),
     "limits reversed": (robot(LINKS + joint(LIMIT.replace("-1", "3"))), "lower limit 3 is above"),
     "negative velocity": (robot(LINKS + joint('<limit upper="1" velocity="-1" effort="1"/>')), "must not be negative"),
-    "no velocity": (robot(LINKS + joint('<limit upper="1" effort="1"/>')), "has no velocity"),
-    "limit in words": (robot(LINKS + joint('<limit upper="much" velocity="1" effort="1"/>')), 'upper="much"'),
     "limit not finite": (robot(LINKS + joint('<limit upper="inf" velocity="1" effort="1"/>')), "not finite"),
     "origin not finite": (robot(LINKS + joint('<origin xyz="0 nan 0"/>' + LIMIT)), "three finite numbers"),
-    "origin of two numbers": (robot(LINKS + joint('<origin rpy="0 0"/>' + LIMIT)), "three finite numbers"),
     "zero axis": (robot(LINKS + joint('<axis xyz="0 0 0"/>' + LIMIT)), "axis must not be zero"),
     "mimics nothing": (robot(LINKS + joint('<mimic joint="k"/>' + LIMIT)), "mimics 'k', which does not exist"),
-    "damping that is no number": (robot(LINKS + joint(LIMIT + '<dynamics damping="x"/>')), 'damping="x" of <dynamics>'),
     "a soft limit that is no number": (
         robot(LINKS + joint(LIMIT + '<safety_controller k_velocity="1,5"/>')), "<safety_controller> is not a number",
     ),
@@ -78,13 +71,9 @@ BROKEN = {
     ),
     "flat box": (robot(shape('<box size="1 0 1"/>')), "must be greater than 0"),
     "box without size": (robot(shape("<box/>")), "has no size"),
-    "negative radius": (robot(shape('<sphere radius="-1"/>')), "must be greater than 0"),
     "unknown shape": (robot(shape('<cone radius="1"/>')), "not a URDF shape"),
-    "two shapes": (robot(shape('<sphere radius="1"/><sphere radius="1"/>')), "one shape"),
     "mesh without name": (robot(shape("<mesh/>")), "has no filename"),
-    "mesh of no size": (robot(shape('<mesh filename="x.stl" scale="1 0 1"/>')), "must not be 0"),
     "negative mass": (robot(link("a", f'<inertial><mass value="-1"/>{INERTIA}</inertial>')), "mass -1 is negative"),
-    "inertial without mass": (robot(link("a", "<inertial/>")), "needs <mass> and <inertia>"),
 }  # fmt: skip
 
 
@@ -142,7 +131,6 @@ def test_meshes_are_found_by_package_file_and_relative_names(tmp_path, monkeypat
     [
         ("file:///nowhere/box.stl", "/nowhere/box.stl"),
         ("package://unknown_bot/box.stl", "package://unknown_bot/box.stl"),
-        ("box.stl", "box.stl"),
         ("https://example.com/box.stl", "https://example.com/box.stl"),
     ],
 )
@@ -184,7 +172,6 @@ def test_a_xacro_is_expanded_with_arguments_and_includes(tmp_path):
         ("<link name='${undefined}'/>", "undefined"),
         ("<xacro:include filename='missing.xacro'/>", "missing.xacro"),
         ("<xacro:include filename='robot.xacro'/>", "robot.xacro"),
-        ("<xacro:unknown/>", "unknown"),
         ("<xacro:include filename='bomb.xacro'/>", "entities"),
     ],
 )
@@ -228,30 +215,12 @@ def test_primitives_are_as_large_as_they_say():
     assert np.allclose(np.ptp(cylinder.vertices, axis=0), [1, 1, 2])
 
 
-def test_a_shape_is_moved_by_its_origin():
-    box = one_shape('<box size="2 0.2 0.2"/>', '<origin xyz="1 0 0" rpy="0 0 1.5707963267948966"/>')
-    assert np.allclose(box.vertices.min(axis=0), [0.9, -1.0, -0.1])
-    assert np.allclose(box.vertices.max(axis=0), [1.1, 1.0, 0.1])
-
-
 def test_a_mirrored_mesh_keeps_its_outside_outside(stretch):
     mesh = stretch.links["base_link"].collisions[0].path
     plain, mirrored = (one_shape(f'<mesh filename="{mesh}" scale="{scale}"/>') for scale in ("1 1 1", "1 -1 1"))
     assert volume(plain) > 0
     assert np.isclose(volume(mirrored), volume(plain))
     assert np.allclose(mirrored.vertices, plain.vertices * [1, -1, 1])
-
-
-def test_surfaces_are_joined_and_moved_without_losing_a_triangle(stretch):
-    with pytest.raises(InputError, match="collision, visual"):
-        link_surfaces(stretch, "inertial")
-    parts = [link_surfaces(stretch)[name] for name in ("base_link", "lift_link")]
-    pose = from_xyz_rpy((1, 2, 3), (0.1, 0.2, 0.3))
-    both, expected = joined(parts), np.concatenate([part.triangles for part in parts])
-    assert np.array_equal(both.triangles, expected)
-    assert np.allclose(both.moved(pose).triangles[7, 1], apply(pose, expected[7])[1])
-    some = both.with_faces(np.array([3, 5]))
-    assert np.array_equal(some.triangles, expected[[3, 5]]) and len(some.vertices) <= 6
 
 
 def test_the_head_is_its_visual_shape_without_the_lidars_housings(stretch):

@@ -32,7 +32,7 @@ def one_joint(joint: Joint):
     return robot_model("one", [Link("parent"), Link("child")], [joint], "one")
 
 
-@pytest.mark.parametrize("robot", [*available_tools(), "iCubGenova03", "iCubErzelli02", "left_hand_mk3"])
+@pytest.mark.parametrize("robot", [*available_tools()[:2], "iCubErzelli02", "left_hand_mk3"])
 def test_the_vendors_robot_and_humanoids_move_as_in_yourdfpy(robot):
     vendors = robot in available_tools()
     text = nominal_description(robot) if vendors else icub_models.get_model_file(robot).read_text(encoding="utf-8")
@@ -44,34 +44,6 @@ def test_the_vendors_robot_and_humanoids_move_as_in_yourdfpy(robot):
         for link, root_from_link in ours.items():
             expected = np.broadcast_to(root_from_link, (5, 4, 4))[index]
             assert np.abs(other.get_transform(link, model.root) - expected).max() < 1e-12
-
-
-@settings(max_examples=60)
-@given(joints(), st.lists(NUMBER, min_size=6, max_size=6))
-def test_every_joint_moves_rigidly_and_rests_at_its_origin_at_zero(joint, numbers):
-    model = one_joint(joint)
-    assert np.allclose(link_transforms(model)["child"], joint.parent_from_joint)
-    if joint.variables == 0:
-        return
-    position = numbers[0] if joint.variables == 1 else numbers[: joint.variables]
-    moved = link_transforms(model, {"joint": position})["child"]
-    assert np.allclose(moved[:3, :3] @ moved[:3, :3].T, np.eye(3), atol=1e-12)
-    assert np.isclose(np.linalg.det(moved[:3, :3]), 1.0)
-    assert np.array_equal(moved[3], [0, 0, 0, 1])
-
-
-@settings(max_examples=60)
-@given(joints(("revolute", "continuous", "prismatic", "helical")), NUMBER, NUMBER)
-def test_motions_about_and_along_one_axis_add_up(joint, first, second):
-    model = one_joint(joint)
-
-    def local(position):
-        return inverse(joint.parent_from_joint) @ link_transforms(model, {"joint": position})["child"]
-
-    assert np.allclose(local(first) @ local(second), local(first + second), atol=1e-9)
-    on_axis = np.append(joint.unit_axis, 1.0)
-    advance = {"prismatic": first, "helical": joint.pitch * first}.get(joint.type, 0.0)
-    assert np.allclose(local(first) @ on_axis, np.append((1.0 + advance) * joint.unit_axis, 1.0), atol=1e-9)
 
 
 def planar(normal):
@@ -168,13 +140,3 @@ def test_the_jacobian_is_the_derivative_of_forward_kinematics(model, seed, frame
         spin = slope[:3, :3] @ moved(0.0)[:3, :3].T
         numeric = [*slope[:3, 3], spin[2, 1], spin[0, 2], spin[1, 0]]
         assert np.allclose(columns[:, index], numeric, atol=1e-6)
-
-
-def test_the_jacobian_of_many_configurations_at_once(stretch):
-    lifts, yaws = np.array([0.1, 0.5, 1.0]), np.array([0.0, 1.0, 3.0])
-    many, variables = jacobian(stretch, {"lift_joint": lifts, "wrist_yaw_joint": yaws}, "grasp_center_link")
-    assert many.shape == (3, 6, len(variables)) == (3, 6, 8)
-    for i in range(3):
-        alone, _ = jacobian(stretch, {"lift_joint": lifts[i], "wrist_yaw_joint": yaws[i]}, "grasp_center_link")
-        assert np.allclose(many[i], alone)
-    assert jacobian(stretch, {}, "head_link")[0].shape == (6, 0)

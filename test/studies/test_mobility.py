@@ -5,12 +5,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import yaml
-from scipy.spatial.transform import Rotation
 
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import from_xyz_rpy
 from stretch_sim_cal.robot.description import load_model
-from stretch_sim_cal.robot.kinematics import configuration_space, link_transform, link_transforms
+from stretch_sim_cal.robot.kinematics import configuration_space, link_transforms
 from stretch_sim_cal.robot.model import Joint, Link, robot_model
 from stretch_sim_cal.robot.stretch import nominal_description
 from stretch_sim_cal.studies.mobility import load_mechanism, mechanism, mechanism_of, mobility
@@ -18,36 +17,12 @@ from stretch_sim_cal.studies.mobility import load_mechanism, mechanism, mechanis
 AXES = {"X": (1.0, 0.0, 0.0), "Y": (0.0, 1.0, 0.0), "Z": (0.0, 0.0, 1.0)}
 
 
-def serial(types: str, axes: str, offsets, name: str = "arm"):
-    """A chain of joints (R or P) about axes X, Y, Z; each lies `offsets[i]` along x from the one before."""
-    kinds = {"R": "continuous", "P": "prismatic"}
-    joints = [
-        Joint(f"q{i + 1}", kinds[kind], f"l{i}", f"l{i + 1}", from_xyz_rpy((offset, 0, 0)), np.array(AXES[axis]))
-        for i, (kind, axis, offset) in enumerate(zip(types, axes, offsets, strict=True))
-    ]
-    return robot_model(name, [Link(f"l{i}") for i in range(len(types) + 1)], joints, name)
-
-
-@pytest.mark.parametrize(
-    ("types", "axes", "offsets"),
-    [("RRPR", "ZZZZ", (0.0, 0.5, 0.4, 0.0)), ("RRRRRR", "ZYYXYZ", (0.1, 0.2, 0.5, 0.4, 0.3, 0.1))],
-)
-def test_a_serial_arm_moves_by_the_product_of_its_joints_and_has_a_freedom_for_each(types, axes, offsets):
-    model = serial(types, axes, offsets)
-    for q in np.random.default_rng(1).uniform(-3, 3, (20, len(types))):
-        expected = np.eye(4)
-        for kind, axis, offset, value in zip(types, axes, offsets, q, strict=True):
-            motion = from_xyz_rpy(value * np.array(AXES[axis])) if kind == "P" else np.eye(4)
-            if kind == "R":
-                motion[:3, :3] = Rotation.from_euler(axis, value).as_matrix()
-            expected = expected @ from_xyz_rpy((offset, 0, 0)) @ motion
-        positions = {f"q{i}": value for i, value in enumerate(q, 1)}
-        assert np.allclose(link_transform(model, positions, f"l{len(types)}"), expected, atol=1e-12)
-    assert mobility(mechanism_of(model)).mobility == len(types)
-
-
 def test_floating_and_mobile_bases_add_six_and_three():
-    arm = serial("RRR", "ZYY", (0.0, 0.5, 0.5))
+    joints = [
+        Joint(f"q{i}", "continuous", f"l{i}", f"l{i + 1}", from_xyz_rpy((0.5, 0, 0)), np.array(AXES[axis]))
+        for i, axis in enumerate("ZYY")
+    ]
+    arm = robot_model("arm", [Link(f"l{i}") for i in range(4)], joints, "arm")
     assert [mobility(mechanism_of(arm, base)).mobility for base in ("fixed", "mobile", "floating")] == [3, 6, 9]
     assert [len(configuration_space(arm, base)) for base in ("fixed", "mobile", "floating")] == [3, 6, 9]
     assert [v.name for v in configuration_space(arm, "mobile")][:3] == ["base.x", "base.y", "base.angle"]
