@@ -10,71 +10,60 @@ from floor_scenes import Scene, solve
 
 from stretch_sim_cal.calibration.alignment.planes import PlaneAlignment
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile
-from stretch_sim_cal.calibration.clouds import cloud_of
 from stretch_sim_cal.calibration.observations import load_beside, path_beside
 from stretch_sim_cal.calibration.room import COUNTS, FEW, VERDICTS
 from stretch_sim_cal.calibration.settings import AlignmentSettings, FloorSettings
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.files import write_atomic
 from stretch_sim_cal.geometry.transforms import SIDES, error, exp
-from stretch_sim_cal.sensor.points import return_columns, returns_of
 from stretch_sim_cal.sensor.sensor import load_sensor
 from stretch_sim_cal.sensor.unit import OFFSET, UnitSpread
 from stretch_sim_cal.simulation.embedded import EmbeddedSimulator
 
 
-@pytest.fixture(scope="module")
-def room():
-    return room_of()
-
-
-@pytest.fixture(scope="module")
-def aligned(room):
-    scene, frames = room
-    return align(frames, scene.initial, scene.settings)
-
-
-@pytest.fixture(scope="module")
-def few():
-    """The room, its frames by lidars with fewer channels, and their alignment."""
-    scene, frames = room_of(FEW_RAYS)
+@pytest.fixture(scope="module", params=["jt128_sparse"])
+def room(request):
+    """A room, its frames, and their alignment."""
+    scene, frames = room_of(request.param)
     return scene, frames, align(frames, scene.initial, scene.settings)
 
 
-def test_the_sparse_lidar_is_enough(room, aligned):
-    scene, frames = room
+few_rays = pytest.mark.parametrize("room", [FEW_RAYS], indirect=True)
+
+
+def test_the_sparse_lidar_is_enough(room):
+    scene, frames, aligned = room
     assert_aligned(scene, aligned, 1.0, 0.02)
-    assert aligned.num_frames == len(frames)
-    assert aligned.method == "planes"
-    assert 0.3 < aligned.overlap < 1.0
-    assert aligned.rmse < 0.003
-    assert aligned.warnings == []
+    assert aligned.num_frames == len(frames) and aligned.method == "planes" and aligned.warnings == []
+    assert 0.3 < aligned.overlap < 1.0 and aligned.rmse < 0.003
     assert sorted(direction.name.split()[0] for direction in aligned.directions) == ["sliding"] * 3 + ["turning"] * 3
     assert all(direction.observed and direction.standard_deviation > 0 for direction in aligned.directions)
 
 
-def test_a_first_guess_ten_degrees_and_ten_centimetres_off_does_not_matter(room, aligned):
-    scene, frames = room
+def test_a_first_guess_ten_degrees_and_ten_centimetres_off_does_not_matter(room):
+    scene, frames, aligned = room
     result = align(frames, scene.truth @ off_by(10.0, 0.1), scene.settings)
     distance, angle = error(aligned.right_to_left, result.right_to_left)
     assert distance < 1e-4 and angle < 2e-5
     assert any("far from the description" in warning for warning in result.warnings)
 
 
+@pytest.mark.long
 def test_a_furnished_room_needs_no_first_guess(room):
-    scene, frames = room
-    result = align(frames[:5], None, scene.settings)
-    assert_aligned(scene, result, 1.0)
+    scene, frames, _ = room
+    assert_aligned(scene, align(frames[:5], None, scene.settings), 1.0)
 
 
-def test_swapped_lidars_are_refused_as_such(few):
-    scene, frames, _ = few
+@few_rays
+def test_swapped_lidars_are_refused_as_such(room):
+    scene, frames, _ = room
     result = align([(right, left) for left, right in frames], scene.initial, scene.settings)
     assert [finding.code for finding in result.refusals] == ["swapped"]
 
 
-def test_points_that_are_no_numbers_and_wide_types_do_not_matter(few):
-    scene, frames, aligned = few
+@few_rays
+def test_points_that_are_no_numbers_and_wide_types_do_not_matter(room):
+    scene, frames, aligned = room
     rng = np.random.default_rng(0)
 
     def spoilt(cloud):
@@ -90,8 +79,9 @@ def test_points_that_are_no_numbers_and_wide_types_do_not_matter(few):
     assert result.warnings == []
 
 
-def test_repeated_frames_are_counted_once_and_the_same_give_the_same_to_the_last_bit(few):
-    scene, frames, aligned = few
+@few_rays
+def test_repeated_frames_are_counted_once_and_the_same_give_the_same_to_the_last_bit(room):
+    scene, frames, aligned = room
     result = align([*frames, *frames[:4]], scene.initial, scene.settings)
     assert result.right_to_left.tobytes() == aligned.right_to_left.tobytes()
     assert result.covariance.tobytes() == aligned.covariance.tobytes() and result.num_frames == len(frames)
@@ -107,7 +97,7 @@ def test_without_noise_the_result_is_exact():
 
 
 def test_dust_and_rain_before_the_lidars_and_one_that_is_silent_half_the_time_do_not_matter(room):
-    scene, frames = room
+    scene, frames, _ = room
     rng = np.random.default_rng(7)
 
     def dusty(cloud):
@@ -138,27 +128,34 @@ def test_settings_that_cannot_be_meant_are_an_input_error(wrong):
 
 
 @pytest.fixture
-def beside(aligned, tmp_path):
-    """The file with the observations, beside that of `file_of`."""
-    path = path_beside(tmp_path / "cal.yaml")
-    write_atomic(path, aligned.observations.write)
-    return path
+def kept(room, tmp_path):
+    """A calibration file with the alignment, the file with its observations beside it, and that one's content."""
+    file, path = CalibrationFile(path=tmp_path / "cal.yaml").with_alignment(room[2], "robot"), tmp_path / "cal.yaml"
+    path = path_beside(path)
+    write_atomic(path, room[2].observations.write)
+    with np.load(path) as data:
+        return file, path, dict(data)
 
 
-def file_of(aligned, folder):
-    """Return the content of the calibration file `cal.yaml` in a folder."""
-    return CalibrationFile(path=folder / "cal.yaml").with_alignment(aligned, "robot")
-
-
-def test_they_are_read_back_as_they_were(aligned, beside):
-    again = load_beside(file_of(aligned, beside.parent))
+def test_observations_are_read_back_as_they_were_and_not_used_for_another_alignment(room, kept):
+    aligned, (file, path, content) = room[2], kept
+    again = load_beside(file)
     np.testing.assert_allclose(again.information, aligned.observations.information)
     np.testing.assert_allclose(again.gradient, aligned.observations.gradient)
     np.testing.assert_allclose(again.units[0], aligned.observations.units[0])
+    other = exp(np.array([0.001, 0.0, 0.0, 0.0, 0.0, 0.0])) @ aligned.right_to_left
+    assert load_beside(file.with_alignment(dataclasses.replace(aligned, right_to_left=other), "robot")) is None
+    assert load_beside(dataclasses.replace(file, path=path.parent / "none" / "cal.yaml")) is None
+    np.savez_compressed(path, **content | {"left_result": content["left_result"][:-1]})
+    with pytest.raises(InputError, match="of a version with other errors of the lidars.* align the lidars again"):
+        load_beside(file)
+    path.write_bytes(path.read_bytes()[:200])
+    with pytest.raises(InputError, match="align the lidars again"):
+        load_beside(file)
 
 
-def test_every_patch_has_a_verdict_and_those_that_count_are_those_that_were_used(aligned, beside):
-    seen = load_beside(file_of(aligned, beside.parent)).patches
+def test_every_patch_has_a_verdict_and_those_that_count_are_those_that_were_used(room, kept):
+    aligned, seen = room[2], load_beside(kept[0]).patches
     counting = seen.verdicts == COUNTS
     assert counting.sum() / 2 == aligned.diagnostics["patches_used"]  # of two grids
     assert len(seen.verdicts) / 2 == aligned.diagnostics["patches"] > counting.sum() / 2
@@ -166,43 +163,22 @@ def test_every_patch_has_a_verdict_and_those_that_count_are_those_that_were_used
     assert np.isnan(seen.gaps[seen.verdicts == FEW]).all() and set(seen.verdicts) <= set(range(len(VERDICTS)))
 
 
-def test_those_of_another_alignment_are_not_used(aligned, beside):
-    other = exp(np.array([0.001, 0.0, 0.0, 0.0, 0.0, 0.0])) @ aligned.right_to_left
-    assert load_beside(file_of(dataclasses.replace(aligned, right_to_left=other), beside.parent)) is None
-    assert load_beside(file_of(aligned, beside.parent / "none")) is None
-
-
-def test_a_file_of_a_version_with_other_errors_of_the_lidars_is_reported(aligned, beside):
-    with np.load(beside) as data:
-        content = dict(data)
-    np.savez_compressed(beside, **content | {"left_result": content["left_result"][:-1]})
-    with pytest.raises(InputError, match="of a version with other errors of the lidars.* align the lidars again"):
-        load_beside(file_of(aligned, beside.parent))
-
-
 @pytest.mark.parametrize("waves", [10, 6])
-def test_a_file_from_before_some_waves_of_directions_says_nothing_of_them(aligned, beside, waves):
-    with np.load(beside) as data:
-        content = dict(data)
-    ours = load_beside(file_of(aligned, beside.parent))
+def test_a_file_from_before_some_waves_of_directions_says_nothing_of_them(kept, waves):
+    file, path, content = kept
+    ours = load_beside(file)
     columns = np.arange(len(ours.gradient))
     ends = 6 + np.cumsum([len(values) for values in ours.units])
     without = np.delete(columns, np.concatenate([np.arange(end - waves, end) for end in ends]))
     information = ours.information[np.ix_(without, without)]
     content |= {"gradient": ours.gradient[without], "information": information[np.tril_indices(len(without))]}
     content |= {f"{side}_{of}": content[f"{side}_{of}"][:-waves] for side in SIDES for of in ("unit", "result")}
-    np.savez_compressed(beside, **content)
-    older = load_beside(file_of(aligned, beside.parent))
+    np.savez_compressed(path, **content)
+    older = load_beside(file)
     np.testing.assert_array_equal(older.information[np.ix_(without, without)], information)
     assert not np.delete(older.gradient, without).any() and not np.delete(older.information, without, axis=0).any()
     for values, known in zip(older.units, ours.units, strict=True):
         np.testing.assert_array_equal(values, np.r_[known[:-waves], np.zeros(waves)])
-
-
-def test_a_torn_file_is_reported(aligned, beside):
-    beside.write_bytes(beside.read_bytes()[:200])
-    with pytest.raises(InputError, match="align the lidars again"):
-        load_beside(file_of(aligned, beside.parent))
 
 
 def test_the_floor_knows_the_range_offset_that_the_alignment_found():
@@ -213,7 +189,7 @@ def test_the_floor_knows_the_range_offset_that_the_alignment_found():
     alignment = PlaneAlignment(
         scene.right_to_left, AlignmentSettings(base_from_left=scene.base_from_left, sensor=sensor)
     )
-    found = solve(alignment, scene.pairs(10))
+    found = solve(alignment, scene.pairs(4))
     assert found.observations.units[0][OFFSET] == pytest.approx(0.008, abs=0.002)
     result = scene.solve(2, FloorSettings(sensor=sensor, observations=found.observations))
     assert abs(scene.error(result)[0]) < 0.0015  # 5 mm if the ranges were believed
@@ -236,16 +212,9 @@ def test_clouds_of_a_driver_that_corrects_the_optical_centre_are_those_of_their_
         PlaneAlignment(np.eye(4), AlignmentSettings(sensor=sensor)).add(cloud, cloud)
 
 
-def test_rings_and_intensities_come_as_fields_or_as_columns(room):
-    scan = room[0].simulator.scan("left", 0)
-    as_fields, as_columns = (cloud_of(cloud, "left") for cloud in (scan, return_columns(returns_of(scan))))
-    np.testing.assert_allclose(as_fields.points, as_columns.points, atol=1e-6)  # single precision
-    np.testing.assert_array_equal(as_fields.ring, as_columns.ring)
-    np.testing.assert_array_equal(as_fields.intensity, as_columns.intensity)
-
-
 def test_the_published_alignment_is_the_mean_over_the_pairs_with_a_warning_that_it_checks_nothing(room):
-    scene, frames = room[0], room[1][:5]
+    scene, frames, _ = room
+    frames, nothing = frames[:5], np.full((100, 3), np.nan)
     result = align(frames, scene.initial, scene.settings, method="published")
     single = [align([frame], scene.initial, scene.settings, method="published") for frame in frames]
     mean = np.mean([one.right_to_left[:3, 3] for one in single], axis=0)
@@ -253,11 +222,6 @@ def test_the_published_alignment_is_the_mean_over_the_pairs_with_a_warning_that_
     assert errors(scene.truth, result)[0] < 3.0 and normalised_error(scene.truth, result) < 60
     assert result.accepted and result.num_frames == 5
     assert result.warnings[0].startswith("the published method checks neither the scene nor its result")
-
-
-def test_the_published_alignment_skips_pairs_without_returns_and_needs_one_with(room):
-    scene, frames = room
-    nothing = np.full((100, 3), np.nan)
     result = align([(frames[0][0], nothing), frames[1]], scene.initial, scene.settings, method="published")
     assert result.num_frames == 1 and "1 pairs of clouds without returns of one lidar" in result.warnings[-1]
     with pytest.raises(InputError, match="no pair of clouds with returns of both lidars"):

@@ -7,7 +7,6 @@ from alignment_scenes import (
     SimulatedScene,
     align,
     assert_aligned,
-    further_long,
     normalised_error,
     off_by,
     room_of,
@@ -55,6 +54,7 @@ def test_what_a_world_does_not_show_is_named_and_left_at_the_guess(world, sensor
         assert distance < 0.05 and angle < np.deg2rad(0.5)  # the truth is 5 mm from the guess
 
 
+@pytest.mark.long
 def test_turning_the_robot_helps_where_a_hall_is_seen_square_on():
     scene = SimulatedScene("empty_hall")
     square = align([scene.frame(tick) for tick in range(4)], scene.initial, scene.settings)
@@ -64,48 +64,28 @@ def test_turning_the_robot_helps_where_a_hall_is_seen_square_on():
     assert_aligned(scene, turned, 1.5)
 
 
-@pytest.mark.parametrize("degrees", further_long(90.0, 30.0))
-def test_a_robot_that_turns_between_the_frames_is_told_that_it_moved(degrees):
+@pytest.mark.parametrize(
+    ("before", "after", "x", "yaw"), [(5, 5, 0.015, 0.0), (1, 1, 0.0, np.pi / 2)], ids=["pushed", "turned"]
+)
+def test_a_robot_that_moves_between_the_frames_is_told_so(before, after, x, yaw):
     scene = SimulatedScene("furnished_room", sensor=FEW_RAYS)
-    frames = [scene.frame(0)]
-    scene.place(0.0, 0.0, np.radians(degrees))
-    result = align([*frames, scene.frame(1)], scene.initial, scene.settings)
-    assert result.refusals and result.refusals[0].startswith("the robot moved")
-    assert not any("view changed" in refusal for refusal in result.refusals[1:])
+    frames = [scene.frame(tick) for tick in range(before)]
+    scene.place(x, 0.0, yaw)
+    frames += [scene.frame(before + tick) for tick in range(after)]
+    first, *others = align(frames, scene.initial, scene.settings).refusals
+    assert "robot moved" in first or "something else" in first and x
+    assert not any("view changed" in refusal for refusal in others)
 
 
-def person(x: float, y: float) -> Surface:
-    """Return someone at a place in the world (m)."""
-    return solids.person().moved(from_xyz_rpy((x, y, 0.0)))
-
-
-PATHS = {
-    "around the robot": lambda tick: 1.3 * np.array([np.cos(0.2 * tick - 1.0), np.sin(0.2 * tick - 1.0)]),
-    "straight through": lambda tick: np.array([0.8, 1.6 - 0.32 * tick]),
-}
-
-
-@pytest.mark.parametrize("path", further_long("around the robot", "straight through"))
-def test_a_person_who_walks_by_is_left_out_and_mentioned(path):
-    scene = SimulatedScene("furnished_room")
-    frames = []
-    for tick in range(10):
-        scene.simulator.add_surface("person", person(*PATHS[path](tick)))
-        frames.append(scene.frame(tick))
+def test_a_person_who_walks_by_is_left_out_and_mentioned():
+    scene, frames = SimulatedScene("furnished_room"), []
+    for angle in np.linspace(-1.0, 0.8, 10):
+        place = from_xyz_rpy((1.3 * np.cos(angle), 1.3 * np.sin(angle), 0.0))
+        scene.simulator.add_surface("person", solids.person().moved(place))
+        frames.append(scene.frame(len(frames)))
     result = align(frames, scene.initial, scene.settings)
     assert_aligned(scene, result, 1.0)
     assert any("something moved" in warning for warning in result.warnings)
-
-
-@pytest.mark.parametrize(("x", "yaw"), [(0.015, 0.0), pytest.param(0.0, 0.01, marks=pytest.mark.long)])
-def test_a_robot_that_was_pushed_half_way_is_noticed(x, yaw):
-    scene = SimulatedScene("furnished_room", sensor=FEW_RAYS)
-    frames = [scene.frame(tick) for tick in range(5)]
-    scene.place(x, 0.0, yaw)
-    frames += [scene.frame(tick) for tick in range(5, 10)]
-    result = align(frames, scene.initial, scene.settings)
-    assert len(result.refusals) >= 1
-    assert "robot moved" in result.refusals[0] or "something else" in result.refusals[0]
 
 
 @pytest.mark.parametrize("off", [(20.0, 0.2), (180.0, 0.0)])
@@ -134,20 +114,14 @@ def test_views_without_overlap_are_refused():
 
     result = align([(wall(1.0), wall(-1.0)) for _ in range(3)], np.eye(4), None)
     assert any("too little in common" in refusal for refusal in result.refusals)
-
-
-def test_a_handful_of_points_is_refused_not_fitted():
-    rng = np.random.default_rng(0)
-    result = align([(rng.normal(size=(20, 3)), rng.normal(size=(20, 3)))], np.eye(4), None)
-    assert result.refusals
+    handful = rng.normal(size=(2, 20, 3))
+    assert align([tuple(handful)], np.eye(4), None).refusals
 
 
 def test_a_left_cloud_that_is_bent_is_refused():
     scene, frames = room_of(FEW_RAYS)
     bent = [(left * (1.0 + 0.01 * np.sin(3.0 * left[:, :1])), right) for left, right in frames[:5]]
-    found, even = ({finding.code for finding in align(each, scene.initial, scene.settings).refusals}
-                   for each in (bent, frames[:5]))  # fmt: skip
-    assert "impossible_wander" in found - even
+    assert "impossible_wander" in {each.code for each in align(bent, scene.initial, scene.settings).refusals}
 
 
 def test_three_planes_are_enough_for_lidars_whose_ranges_are_right():
@@ -172,38 +146,22 @@ def test_a_height_that_edges_and_small_things_fit_at_several_values_is_refused(t
     assert (np.abs(off) < 3.0 * deviations).all() and (deviations[:2] < 0.003).all()
 
 
-@pytest.fixture(scope="module")
-def bare_room():
-    """A room that looks the same from both ends, the robot in its middle."""
+def test_a_bare_room_that_looks_alike_from_both_ends_is_not_turned_around_and_refused_without_a_guess():
     scene = SimulatedScene("open_field")
     scene.simulator.add_surface("walls", box((5.0, 3.6, 2.6), (0.0, 0.0, 1.29)))
-    return scene, [scene.frame(tick) for tick in range(3)]
-
-
-def test_a_bare_room_is_not_turned_around(bare_room):
-    scene, frames = bare_room
-    result = align(frames, scene.initial, scene.settings)
-    assert_aligned(scene, result, 2.0)
-
-
-def test_without_a_guess_a_bare_room_that_looks_alike_from_both_ends_is_refused(bare_room):
-    scene, frames = bare_room
+    frames = [scene.frame(tick) for tick in range(3)]
+    assert_aligned(scene, align(frames, scene.initial, scene.settings), 2.0)
     with pytest.raises(Refused, match=r"two transforms, .* m and 1[78]\d deg apart"):
         align(frames, None, scene.settings)
 
 
-@pytest.mark.parametrize(
-    "world, metres, degrees",
-    [pytest.param("furnished_room", 0.05, 1.0, marks=pytest.mark.long), ("round_room", 0.1, 10.0)],
-)
-def test_the_guess_counts_where_registration_runs_away_from_it(world, metres, degrees):
+def test_the_guess_counts_where_registration_runs_away_from_it():
     """Bands of channels that measure 2 cm too long and too short: GICP slid away, up to half a turn in the end."""
-    scene = SimulatedScene(world, seed=4, sensor=FEW_RAYS)
+    scene = SimulatedScene("round_room", seed=4, sensor=FEW_RAYS)
     scene.place(-0.15, -1.4, -1.1)
     frames = [tuple(map(displaced, scene.frame(tick))) for tick in range(2)]
-    result = align(frames, scene.initial, scene.settings)
-    distance, angle = error(scene.truth, result.right_to_left)
-    assert distance < metres and np.rad2deg(angle) < degrees
+    distance, angle = error(scene.truth, align(frames, scene.initial, scene.settings).right_to_left)
+    assert distance < 0.1 and np.rad2deg(angle) < 10.0
 
 
 def displaced(points: np.ndarray) -> np.ndarray:
@@ -243,7 +201,8 @@ def undergrowth(seed: int, vans_moved: float) -> tuple[np.ndarray, np.ndarray, n
     return top, side, right_to_left
 
 
-@pytest.mark.parametrize("seed", further_long(0, 1))
+@pytest.mark.long
+@pytest.mark.parametrize("seed", [0, 1])
 def test_few_flat_surfaces_that_moved_do_not_lead_away_from_what_the_whole_views_say(seed):
     top, side, truth = undergrowth(seed, vans_moved=0.3)
     alignment = PlaneAlignment(truth @ exp(np.full(6, 0.05)), AlignmentSettings())

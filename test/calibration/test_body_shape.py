@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import scipy.optimize
+from alignment_scenes import further_long
 from scipy.interpolate import RegularGridInterpolator
 
 from stretch_sim_cal.calibration.body import FIT_METHODS
@@ -66,20 +67,15 @@ def fitted(settings=BodyShapeSettings(max_grid_points=40), arms=ARMS, yaws=YAWS)
     return fit_body_shape(samples(arms, yaws), settings, outlines_at)
 
 
-@pytest.mark.parametrize("method", FIT_METHODS)
+SLOWER = set(FIT_METHODS) - {"tapered_capsule", "ellipse_opencv", "circle"}
+
+
+@pytest.mark.parametrize("method", [pytest.param(m, marks=[pytest.mark.long] * (m in SLOWER)) for m in FIT_METHODS])
 def test_nothing_sticks_out_at_grid_points_and_between(method):
     fit = fitted(BodyShapeSettings(method, max_grid_points=40))
     assert fit.protrusions.max() <= 1e-6
     assert protrusion_between(fit.model, ARMS, YAWS) <= 0.002
     assert fit.protrusion_between[0] >= fit.protrusion_between[1] and fit.protrusion_between[1] < 1e-3
-
-
-def test_the_capsule_is_hardly_larger_than_the_smallest_one_in_each_pose():
-    arms, yaws = [0.0, 0.52], [-1.1, 0.7, 2.5, 4.2]
-    evidence = samples(arms, yaws)
-    fit = fit_body_shape(evidence, COARSE, outlines_at)
-    assert larger(fit, evidence) <= 1.03
-    assert protrusion_between(fit.model, arms, yaws) <= 0.005
 
 
 def test_without_the_outline_between_only_the_samples_are_enclosed():
@@ -89,7 +85,7 @@ def test_without_the_outline_between_only_the_samples_are_enclosed():
     assert fit.model.arm_extensions == (0.0, 0.5) and fit.model.wrist_yaws == (0.0, 1.5)
 
 
-@pytest.mark.parametrize("method", ["tapered_capsule", "ellipse_opencv"])
+@pytest.mark.parametrize("method", further_long("tapered_capsule", "ellipse_opencv"))
 def test_the_model_does_not_depend_on_the_last_bits(monkeypatch, method):
     """Processors and numbers of threads differ by a few units in the last place, and solvers make more of that."""
     settings, arms, yaws = replace(COARSE, method=method), (0.0, 0.5), (0.0, 1.0)
@@ -122,7 +118,7 @@ def test_lift_and_pitch_are_covered_by_their_union():
     assert fit.model.covers["wrist_pitch"] == (-0.9, 0.9) and fit.model.covers["lift"] == (0.2, 0.9)
 
 
-@pytest.mark.parametrize("arm, yaw", [(False, True), (True, False), (False, False)])
+@pytest.mark.parametrize("arm, yaw", [(False, True), (True, False)])
 def test_a_shape_that_does_not_depend_on_a_joint_covers_all_of_its_values(arm, yaw):
     arms, yaws = [0.0, 0.25, 0.5], [-0.5, 0.5, 1.5]
     settings = BodyShapeSettings(arm_dependent=arm, yaw_dependent=yaw, max_grid_points=30)

@@ -25,7 +25,6 @@ from stretch_sim_cal.calibration.driving import DrivenArray
 from stretch_sim_cal.calibration.finding import Finding
 from stretch_sim_cal.calibration.problem import State
 from stretch_sim_cal.calibration.wheel_odometry import (
-    PLANAR,
     DrivingSettings,
     Leg,
     Sweep,
@@ -36,7 +35,7 @@ from stretch_sim_cal.calibration.wheel_odometry import (
     unknown,
 )
 from stretch_sim_cal.errors import InputError, Refused
-from stretch_sim_cal.geometry.transforms import error, from_xyz_rpy, log
+from stretch_sim_cal.geometry.transforms import error, from_xyz_rpy
 from stretch_sim_cal.recording.rosbag import RecordingWriter
 from stretch_sim_cal.recording.stations import stations_of, way_of
 from stretch_sim_cal.robot.wheeled_base import WheeledBase
@@ -116,6 +115,7 @@ def test_lidars_that_are_turned_far_from_their_description_are_refused(driven):
     assert refusal.code == "far_from_description" and refusal.sentence.startswith("relative to the wheels")
 
 
+@pytest.mark.long
 def test_odometry_of_a_point_ahead_of_the_centre_of_rotation_is_a_warning(driven):
     stations = []
     for station in driven.stations[2:]:
@@ -373,19 +373,25 @@ def test_points_that_are_measured_on_the_move_are_where_they_would_be_measured_a
     np.testing.assert_allclose(sweep.velocity[2], rate, rtol=0.01)
 
 
-def test_scans_on_the_move_add_to_few_stops_and_tell_the_clocks_offset(on_the_move, result_on_the_move):
+def test_scans_on_the_move_tell_the_clocks_offset(on_the_move, result_on_the_move):
     stations, errors, both = on_the_move.stations, on_the_move.simulator.driving.errors, result_on_the_move
     moving = [station for station in stations if station.sweep is not None]
     assert len(moving) > 6 and len(stations) - len(moving) == len(SLOWLY) + 1
-    alone = cal.calibrate_by_driving(on_the_move.rig, standing_only(stations))  # the same drive without them
     assert both.accepted, both
-    assert np.all(both.wheels.deviations[:, :2] < 0.9 * alone.wheels.deviations[:, :2])  # by more angles between scans
     off = both.errors(on_the_move.truth)
     assert_covered(off.pairs["left", "right"], off.floor, off.wheels["left"])
     found = both.wheels.odometry
     assert abs(found["clock"] - errors.clock_offset) < 4.0 * found["clock_std"] and found["clock_std"] < 0.003
-    assert abs(errors.clock_offset) > 0.005 and "its stamps are late by" in str(both) and "clock" not in str(alone)
+    assert abs(errors.clock_offset) > 0.005 and "its stamps are late by" in str(both)
     assert [len(station.clouds["left"]) for station in moving] == [1] * len(moving)
+
+
+@pytest.mark.long
+def test_scans_on_the_move_add_to_few_stops(on_the_move, result_on_the_move):
+    alone = cal.calibrate_by_driving(on_the_move.rig, standing_only(on_the_move.stations))
+    deviations = (each.wheels.deviations[:, :2] for each in (result_on_the_move, alone))
+    assert np.all(next(deviations) < 0.9 * next(deviations))  # by more angles between scans
+    assert "clock" not in str(alone)
 
 
 def test_scans_on_the_move_of_a_recording_are_used_if_they_are_asked_for(
@@ -435,8 +441,7 @@ def test_scans_of_a_tilted_lidar_in_a_fast_turn_are_of_its_sensor(driven):
 
 
 @pytest.mark.parametrize(("changes", "told"), [
-    ({"without": "timestamp"}, "has no time for each point"),
-    ({"time": lambda _: 0.0}, "has no time for each point"), ({"time": min}, "have the same time"),
+    ({"without": "timestamp"}, "has no time for each point"), ({"time": min}, "have the same time"),
 ])  # fmt: skip
 def test_clouds_whose_points_have_no_time_of_their_own_are_refused(on_the_move, tmp_path, capsys, changes, told):
     record_on_the_move(tmp_path / "drive", on_the_move, **changes)
@@ -538,7 +543,7 @@ def test_the_expected_deviations_of_a_drive_are_those_of_its_result(driven, resu
 def test_slip_on_a_way_scatters_by_its_covariance():
     settings, legs = DrivingSettings(slip=0.01, slip_angle=0.02, track_width=0.4), []
     errors = OdometryErrors(slip=0.01, slip_angle=0.02)
-    for seed in range(80):
+    for seed in range(40):
         base = DrivingBase(BASE, errors, seed=seed)
         base.follow([(0.0, 0.0, 1.0, 1.5), (0.5, 0.0, 0.0, 2.0)])
         base.step(4.5)
@@ -548,30 +553,6 @@ def test_slip_on_a_way_scatters_by_its_covariance():
     scatter = np.cov(np.array(legs).T)
     assert np.abs(np.array(legs).mean(axis=0)).max() < 0.25
     np.testing.assert_allclose(scatter, np.eye(3), atol=0.4)
-
-
-def test_the_clock_of_odometry_scatters_by_what_slip_leaves_unsure():
-    """With the motion known exactly, on ways from rest into a turn and from the turn to rest."""
-    settings, late, rate, ratios = DrivingSettings(), 0.02, 0.6, []
-    errors = OdometryErrors(slip=settings.slip, slip_angle=settings.slip_angle, clock_offset=late)
-    for seed in range(40):
-        base, slipped, by_clock = DrivingBase(BASE, errors, seed=seed), [], []
-        for turn in (rate, -rate, rate, -rate):
-            begin = base.now
-            base.follow([(0.0, 0.0, turn, 4.0)])
-            base.step(1.0)
-            for way, velocities in ((begin, begin + 2.0), [0.0, turn]), ((begin + 2.0, base.now), [turn, 0.0]):
-                said = np.array([base.odometry(time)[0] for time in np.linspace(*way, 20)])
-                leg, (before, after) = Leg.along(said, np.outer(velocities, [0.0, 0.0, 1.0])), base.poses(np.array(way))
-                off, later = (
-                    np.linalg.inv(leg.transform(np.zeros(3), clock)) @ np.linalg.inv(before) @ after
-                    for clock in (late, late + 1e-3)
-                )
-                root = leg.slip_root(settings)
-                slipped.append(np.linalg.solve(root, log(off)[PLANAR]))
-                by_clock.append(np.linalg.solve(root, log(later)[PLANAR]) - slipped[-1])
-        ratios.append(np.sum(np.multiply(slipped, by_clock)) / np.linalg.norm(by_clock))
-    assert abs(np.mean(ratios)) < 0.5 and 0.5 < np.mean(np.square(ratios)) < 1.6
 
 
 @pytest.mark.long

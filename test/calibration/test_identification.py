@@ -66,7 +66,8 @@ def test_residuals_are_smaller_and_do_not_depend_on_the_channel_once_the_errors_
         assert np.std(means[1]) < 0.3 * np.std(means[0])
 
 
-def test_a_driver_that_corrects_is_distinguished_from_one_that_does_not(identified):
+@pytest.mark.long
+def test_a_driver_that_corrects_is_distinguished_from_one_that_does_not():
     driver = {"distance_correction": True, "firing_time_correction": True}
     simulator = EmbeddedSimulator(SimulationSetup("furnished_room", SENSOR, 2101, driver=driver))
     result = identify([standing(simulator, frames=5)], right_to_left(simulator, nominal=True))

@@ -84,7 +84,7 @@ def recorded(robot, setup=SETUP, lift_offset=0.0, frames=1, poses=TWO, lift_scal
 
 @pytest.fixture(scope="module")
 def sweep(robot):
-    return recorded(robot, frames=3)
+    return recorded(robot)
 
 
 @pytest.fixture(scope="module")
@@ -139,7 +139,7 @@ def test_a_third_lidar_that_sees_nothing_of_the_robot_is_where_the_others_and_th
 
 
 def test_a_lift_zero_that_is_off_is_estimated_if_asked_for(robot):
-    simulator, samples = recorded(robot, lift_offset=0.004, frames=3)
+    simulator, samples = recorded(robot, lift_offset=0.004)
     found = mounts_of(robot, samples, with_joint_offsets=True)
     lift = next(offset for offset in found.joint_offsets if offset.joint == "lift_joint")
     assert lift.value == pytest.approx(0.004, abs=1.5e-3) and lift.separable
@@ -159,7 +159,7 @@ BOX = PayloadBox("base_link", (0.16, 0.20, 0.12), (0.0, 0.05, 0.28))
         pytest.param({"lift_scale": 1.006, "frames": 3}, ("joint_scale_off", "lift_joint moves"), (3e-3,),
                      marks=pytest.mark.long),
         pytest.param({"play": 0.005, "frames": 3, "poses": FOUR}, None, (1.5e-3,), marks=pytest.mark.long),
-        ({"setup": dataclasses.replace(SETUP, joint_errors={"arm_l0_joint": TURNED_ARM}), "frames": 5,
+        ({"setup": dataclasses.replace(SETUP, joint_errors={"arm_l0_joint": TURNED_ARM}), "frames": 2,
           "poses": POSES}, ("link_misplaced", "arm_l0_link"), (1.5e-3, 0.15)),
         ({"setup": dataclasses.replace(SETUP, payload=(BOX,))}, ("payload", "base_link"), (3e-3,)),
     ],

@@ -62,7 +62,12 @@ def nees(off, found, side):
 
 
 @pytest.mark.parametrize(
-    ("origins", "meshes", "least"), [(0.0, 0.0, 0.3), (0.0, 1.0, 1.5), (1.0, 0.0, 1.5), (0.7, 0.7, 1.5)]
+    ("origins", "meshes", "least"),
+    [
+        (0.0, 0.0, 0.3),
+        (0.7, 0.7, 1.5),
+        *(pytest.param(*each, 1.5, marks=pytest.mark.long) for each in ((0, 1), (1, 0))),
+    ],
 )
 def test_the_covariance_is_as_large_as_the_errors_whichever_errors_the_model_has(observed, origins, meshes, least):
     random = np.random.default_rng(3)

@@ -148,7 +148,7 @@ def test_which_lidar_has_moved_is_known_from_the_robots_own_returns():
 
 def test_three_lidars_that_are_all_right_are_left_alone():
     watch, robot = watched(0, 1, ["mast"], kinds=THREE)
-    assert_quiet(watch, robot, 500)
+    assert_quiet(watch, robot, 200)
     names = {state.block.name for state in watch.states()}
     assert {"lidar to lidar, rotation", "left to mast lidar, rotation", "mast lidar on the robot, rotation"} <= names
 

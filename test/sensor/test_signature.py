@@ -99,7 +99,7 @@ def test_lidars_are_in_sync_if_their_scans_keep_their_distance_in_time(real, off
     assert sync_line(left, right)[0] is in_sync and said in sync_line(left, right)[1]
 
 
-@pytest.mark.parametrize(("step", "blur"), [(0.005, 1e-4), (0.00317, 0.0), (0.0, 0.0)])
+@pytest.mark.parametrize(("step", "blur"), [(0.005, 1e-4), (0.0, 0.0)])
 def test_the_step_of_ranges_is_found_even_if_some_are_blurred(step, blur):
     random = np.random.default_rng(1)
 
@@ -145,9 +145,9 @@ def scan(sensor):
 
 @pytest.mark.parametrize(
     "name",
-    ["vlp16", "qt64", "bpearl", "xt32_sparse", "os0_32", "jt128_sparse",
+    ["vlp16", "bpearl", "xt32_sparse",
      *(pytest.param(name, marks=pytest.mark.long)
-       for name in ("vlp32c", "helios32", "jt128", "os0_128", "jt128_ideal"))],
+       for name in ("qt64", "os0_32", "vlp32c", "helios32", "jt128", "jt128_sparse", "os0_128", "jt128_ideal"))],
 )  # fmt: skip
 def test_each_kind_is_recognised_by_its_points_and_told_from_the_others(name):
     kind, clouds = load_sensor(name), []
