@@ -14,7 +14,7 @@ from stretch_sim_cal.calibration.alignment import joint_estimate
 from stretch_sim_cal.calibration.clouds import Cloud, DirectionCells, DirectionGrid
 from stretch_sim_cal.calibration.floor.support_method import SupportFloor
 from stretch_sim_cal.calibration.lidars import DescribedLidar
-from stretch_sim_cal.calibration.observability import axis_name, covariance_of, directions, unobserved
+from stretch_sim_cal.calibration.observability import covariance_of, directions, unobserved
 from stretch_sim_cal.calibration.pipeline import alignment_of
 from stretch_sim_cal.calibration.problem import NormalEquations, Priors, State, Unknowns
 from stretch_sim_cal.calibration.results import AlignmentResult
@@ -151,10 +151,6 @@ def test_directions_are_named_in_base_axes(angle, base_from_lidar, deviations, n
     assert names == [None] or sorted(direction.name for direction in found) == names
     assert found[0].standard_deviation <= deviations[0] * (1 + 1e-3) and len(found) == len(names)
     assert found[-1].standard_deviation >= deviations[len(names) - 1] * (1 - 1e-3)
-
-
-def test_an_axis_has_no_minus_zero():
-    assert axis_name(np.array([-0.6, -0.8, 0.0]), "lidar") == "lidar (0.6, 0.8, 0.0)"
 
 
 def test_directions_come_weakest_first_and_are_unbounded_from_half_a_metre():
@@ -297,15 +293,6 @@ def test_what_does_not_come_from_normals_is_not_weakened_by_their_noise():
     )
     assert known[0] == pytest.approx(1e-3, rel=0.02) and known[1] == pytest.approx(1e-4, rel=0.02)
     assert lost[0] > 10.0 * known[0]
-
-
-@pytest.mark.parametrize(("step", "before", "times"), [
-    (0.8, 1.0, 4.0), (-0.8, -1.0, 4.0), (0.99, 1.0, joint_estimate.FURTHEST), (1.2, 1.0, joint_estimate.FURTHEST),
-    (0.4, 1.0, 0.0), (-0.8, 1.0, 0.0), (0.9 * joint_estimate.NOISE_STEP, joint_estimate.NOISE_STEP, 0.0),
-])  # fmt: skip
-def test_the_way_on_is_that_of_all_further_steps_where_they_become_shorter_slowly(step, before, times):
-    ahead = joint_estimate._ahead(np.array([step, 0.0]), np.array([before, 0.0]))
-    np.testing.assert_allclose(ahead, [times * step, 0.0])
 
 
 @pytest.fixture

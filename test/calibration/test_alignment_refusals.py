@@ -7,7 +7,6 @@ from alignment_scenes import (
     SimulatedScene,
     align,
     assert_aligned,
-    normalised_error,
     off_by,
     room_of,
 )
@@ -17,15 +16,10 @@ from top_and_dome import top_and_dome
 import stretch_sim_cal as cal
 from stretch_sim_cal.calibration import summaries
 from stretch_sim_cal.calibration.alignment import ties
-from stretch_sim_cal.calibration.alignment.planes import PlaneAlignment
 from stretch_sim_cal.calibration.results import LidarPoses
-from stretch_sim_cal.calibration.settings import AlignmentSettings
 from stretch_sim_cal.errors import Refused
-from stretch_sim_cal.geometry.transforms import error, exp, from_xyz_rpy, inverse
-from stretch_sim_cal.robot.surfaces import Surface
-from stretch_sim_cal.sensor.unit import directions
+from stretch_sim_cal.geometry.transforms import error, from_xyz_rpy, inverse
 from stretch_sim_cal.simulation import solids
-from stretch_sim_cal.simulation.optics import Hits, Scene
 
 
 @pytest.mark.parametrize(
@@ -169,45 +163,3 @@ def displaced(points: np.ndarray) -> np.ndarray:
     ranges = np.linalg.norm(points, axis=1)
     outwards = np.floor(np.rad2deg(np.arcsin(points[:, 2] / ranges))) % 2 > 0
     return points * (1.0 + np.where(outwards, 0.02, -0.02) / ranges)[:, None]
-
-
-def undergrowth(seed: int, vans_moved: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return one cloud of each of two lidars amid leaves and three small vans, and right_to_left; the vans moved by so
-    many metres between the scans. Hardly anything is flat."""
-    random = np.random.default_rng(seed)
-    leaves = {}
-    for number in range(3000):
-        size, distance, azimuth = random.uniform(0.1, 0.6, 3), 4 + 10 * random.random(), random.uniform(-np.pi, np.pi)
-        place = (distance * np.cos(azimuth), distance * np.sin(azimuth), random.uniform(-2, 4))
-        leaves[str(number)] = Surface(*solids.box(size)).moved(from_xyz_rpy(place, random.uniform(-2, 2, 3)))
-
-    def scan(pose: np.ndarray, moved: float, elevations: np.ndarray, steps: int, noise: float) -> np.ndarray:
-        vans = {
-            f"van {x}": Surface(*solids.box((1.2, 1.0, 1.2))).moved(
-                from_xyz_rpy((x + moved, y + moved / 3, -0.6), (0, 0.1, yaw))
-            )
-            for x, y, yaw in ((4.0, 0.0, 0.3), (0.0, -4.0, 0.5), (-3.3, 2.8, 1.0))
-        }  # fmt: skip
-        azimuths = np.linspace(-np.pi, np.pi, steps, endpoint=False)
-        rays = directions(*(angles.ravel() for angles in np.meshgrid(elevations, azimuths)))
-        hits = Hits(pose[:3, 3], rays @ pose[:3, :3].T, [Scene(leaves | vans)])
-        ranges = hits.distances + random.normal(0, noise, len(rays))
-        seen = np.isfinite(ranges)
-        return rays[seen] * ranges[seen, None]
-
-    right_to_left = from_xyz_rpy((0.0, 0.572, -0.402), np.radians((-4.2, 45.1, 92.0)))
-    top = scan(np.eye(4), 0.0, np.radians(np.linspace(-30, 20, 64)), 720, 0.015)
-    side = scan(right_to_left, vans_moved, np.radians(np.linspace(-52, 52, 64)), 300, 0.02)
-    return top, side, right_to_left
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("seed", [0, 1])
-def test_few_flat_surfaces_that_moved_do_not_lead_away_from_what_the_whole_views_say(seed):
-    top, side, truth = undergrowth(seed, vans_moved=0.3)
-    alignment = PlaneAlignment(truth @ exp(np.full(6, 0.05)), AlignmentSettings())
-    alignment.add(top, side)
-    result = alignment.solve()
-    distance, angle = error(truth, result.right_to_left)
-    assert distance < 0.06 and angle < np.radians(0.5)
-    assert normalised_error(truth, result) < 6 * 4 and not result.accepted

@@ -6,7 +6,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import scipy.optimize
-from alignment_scenes import further_long
 from scipy.interpolate import RegularGridInterpolator
 
 from stretch_sim_cal.calibration.body import FIT_METHODS
@@ -16,7 +15,6 @@ from stretch_sim_cal.calibration.body.shape import (
     PoseEvidence,
     enclosing_shape,
     fit_body_shape,
-    most_alike,
 )
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry import enclosing
@@ -85,7 +83,8 @@ def test_without_the_outline_between_only_the_samples_are_enclosed():
     assert fit.model.arm_extensions == (0.0, 0.5) and fit.model.wrist_yaws == (0.0, 1.5)
 
 
-@pytest.mark.parametrize("method", further_long("tapered_capsule", "ellipse_opencv"))
+@pytest.mark.long
+@pytest.mark.parametrize("method", ["tapered_capsule", "ellipse_opencv"])
 def test_the_model_does_not_depend_on_the_last_bits(monkeypatch, method):
     """Processors and numbers of threads differ by a few units in the last place, and solvers make more of that."""
     settings, arms, yaws = replace(COARSE, method=method), (0.0, 0.5), (0.0, 1.0)
@@ -168,19 +167,6 @@ def larger(fit, evidence):
 def moved(one, other):
     """The Hausdorff distance of two convex polygons: how far the corners of each are from the other at most."""
     return max(ConvexPolygon(one).protrusion(other), ConvexPolygon(other).protrusion(one))
-
-
-def test_of_minima_that_are_as_good_the_ones_that_continue_each_other_are_taken():
-    """Two branches, each smallest at times by a little; the path along one is cheaper than going back and forth."""
-    low = [TaperedCapsule(0.0, 0.0, 0.2, 0.5 + 0.1 * i, 0.0, 0.1) for i in range(5)]
-    high = [TaperedCapsule(0.1, 0.1, 0.22, 0.4 + 0.1 * i, 0.1, 0.18) for i in range(5)]
-    high = [capsule.inflated((low[i].area - capsule.area) / 3) for i, capsule in enumerate(high)]
-    options = [sorted(pair, key=lambda capsule: capsule.area) for pair in zip(low, high, strict=True)]
-    options = [[capsule.swapped() if i % 2 else capsule for capsule in pair] for i, pair in enumerate(options)]
-    alike = np.array([capsule.vector for capsule in most_alike(options, 5)])
-    assert np.abs(np.diff(alike, axis=0)).max() < 0.11
-    much_larger = [[capsule, capsule.inflated(0.05)] for capsule in low]
-    assert most_alike(much_larger, 5) == low
 
 
 def test_a_missing_pose_is_named_and_the_outline_stands_in_for_it():

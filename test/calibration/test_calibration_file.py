@@ -205,32 +205,23 @@ def placed(**more):
 
 BROKEN = [
     (aligned(EYE.replace("[[1", "[[2")), "not a rigid transform"),
-    (aligned(EYE.replace("[[1", "[[-1")), "not a rigid transform"),
     (aligned(EYE.replace("[[1", "[[.nan")), "finite numbers"),
     (aligned("[[1, 0, 0, 0], [0, 1, 0, 0], [0, 0, 1, 0]]"), "4x4"),
-    (aligned(EYE.replace("[1, 0, 0, 0]", "[1, 0]")), "4x4"),
-    (aligned("hello"), "4x4"),
     (aligned("&a [*a, *a, *a, *a]"), "aliases"),
     ("right_to_left_transform: {robot_id: x}", "has no 'data'"),
-    ("floor_model_params: [1, 2]", "has no 'data'"),
     ("floor_model_params: {data: {distance: 1}}", "needs 'normal'"),
     ("floor_model_params: {data: {normal: [0, 0, 2], distance: 0.1}}", "length 2"),
     ("floor_model_params: {data: {normal: [0, 0, 1], distance: 0.1}, convention: up}", "unknown convention 'up'"),
-    ("floor_model_params: {data: {normal: [0, 0, 1], distance: 0.1}, convention: [1, 2]}", "convention '[1, 2]'"),
     (aligned(convention="p_right = data * p_left"), "unknown convention 'p_right = data * p_left'"),
-    (placed(convention="p_base_link = data * p_base_footprint"), "unknown convention"),
     ("right_to_left_transform:\n  data:\n    - [1, 0, 0", "not valid YAML"),
     ("- 1", "mapping"),
     (aligned(covariance=[[1]]), "covariance"),
     (aligned(covariance=[[0] * 6] * 6), "its diagonal is not positive"),
-    (placed(covariance=[[1, 0, 0], [0, -1, 0], [0, 0, 1]]), "its diagonal is not positive"),
     (placed(covariance=[[1, 2, 0], [2, 1, 0], [0, 0, 1]]), "is not symmetric and positive"),  # correlation 2
     (aligned(num_frames=-3), "and -3 frames"),
-    (aligned(num_frames=2.5), "and 2.5 frames"),
     (aligned(rmse=-0.1), "an rmse of -0.1"),
     (aligned(timestamp="tomorrow"), "'tomorrow'"),
     ("version: 2", "version: is '2', supported is 1"),
-    ("version: [1]", "version: is '[1]'"),
 ]
 
 
@@ -305,9 +296,6 @@ def test_an_edit_stays_named_while_other_entries_and_fields_are_updated_and_a_ne
     assert file.edited == file.with_floor(floor_result(), "r").edited == [edited]
     assert file.updated({RIGHT_TO_LEFT: {"covariance": np.eye(6).tolist()}}).edited == [edited]
     assert file.with_alignment(alignment_result(), "r").edited == []
-
-
-def test_the_lidar_whose_pose_was_edited_is_named():
     file = by_arm_and_wheels(np.random.default_rng(1))
     file.data["lidar_mounts"]["data"]["right"][2][3] -= 0.1
     assert file.edited == ["lidar_mounts: data.right"]

@@ -22,8 +22,8 @@ from comparing import chi_square
 
 import stretch_sim_cal as cal
 from stretch_sim_cal.geometry.transforms import SIDES, adjoint, from_xyz_rpy, inverse
-from stretch_sim_cal.sensor.points import coordinates
-from stretch_sim_cal.sensor.unit import CENTRE, CENTRE_SHARE, FIRING_SHARE, HARMONICS, SCALARS
+from stretch_sim_cal.sensor.points import coordinates, return_columns, returns_of
+from stretch_sim_cal.sensor.unit import CENTRE, CENTRE_SHARE, FIRING_SHARE, HARMONICS, SCALARS, weak_echo
 from stretch_sim_cal.simulation.lidar import Lidar
 
 MODEL = REAL.error_model()
@@ -151,6 +151,17 @@ def test_nothing_moves_and_what_the_driver_leaves_uncorrected_is_found(result):
     assert result.accepted and result.diagnostics["motion_rotation"] < np.radians(0.03)
     for unit_found in result.observations.units:
         assert tuple(unit_found[[CENTRE_SHARE, FIRING_SHARE]]) == REAL.uncorrected_shares == (1.0, 1.0)
+
+
+def test_what_was_observed_takes_each_lidars_errors_out(result):
+    scene = drawn_scene()
+    for side in SIDES:
+        cloud, lidar = return_columns(returns_of(getattr(scene, side)[0])), scene.simulator.lidar(side)
+        points, corrected = cloud[:, :3].astype(float), result.observations.corrected(side, cloud)
+        returned = MODEL.returns(points, cloud[:, 3].astype(int), weak_echo(cloud[:, 4]))
+        true = MODEL.corrected(returned, 1.0, lidar.unit.values)
+        before, after = (np.sqrt(np.mean((each - true) ** 2)) for each in (points, corrected))
+        assert after < 0.2 * before, side
 
 
 @pytest.mark.long

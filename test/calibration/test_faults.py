@@ -257,9 +257,9 @@ def test_another_opinion_than_both_allow_is_a_refusal():
         assert [each.code for each in found] == ["second_opinion"] * told
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
-    ("size", "code", "accepted"),
-    [(2.0, "scan_motion", True), pytest.param(8.0, "impossible_scan_motion", False, marks=pytest.mark.long)],
+    ("size", "code", "accepted"), [(2.0, "scan_motion", True), (8.0, "impossible_scan_motion", False)]
 )
 def test_clouds_deskewed_by_a_motion_that_was_none_are_right_and_named(scene, size, code, accepted):
     """Of so many times 4 mm and 0.1 deg in each scan."""

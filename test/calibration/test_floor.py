@@ -9,7 +9,7 @@ import pytest
 from alignment_scenes import further_long
 from floor import known_and_true
 from floor_scenes import Scene, box, scene_of, shaped, solve, solved
-from floor_shapes import LIMIT, SHAPES, judged
+from floor_shapes import LIMIT, SHAPES
 
 import stretch_sim_cal as cal
 from stretch_sim_cal import files
@@ -80,7 +80,8 @@ def test_a_step_of_3_mm_through_the_floor_is_seen_by_the_sparse_sensor(edge, beh
     assert ("behind: beyond it the floor is 3" in told or "behind: beyond it the floor is 2" in told) == behind
 
 
-@pytest.mark.parametrize("ahead", further_long(False, True))
+@pytest.mark.long
+@pytest.mark.parametrize("ahead", [False, True])
 def test_of_a_floor_that_bends_the_robots_side_counts(ahead):
     ramp = shaped(lambda x, y: np.radians(0.3) * np.maximum((x if ahead else -x) - 0.4, 0.0))
     scene = Scene(sensor="jt128_sparse", things=[ramp], without=("floor", "ground"))
@@ -192,6 +193,7 @@ def test_mixed_pixels_and_channel_biases_are_survived():
     scene.assert_found(scene.solve(frames=3), millimetres=0.6, degrees=0.03)
 
 
+@pytest.mark.long
 def test_a_wrong_alignment_does_not_move_the_floor_of_the_left_lidar():
     scene, right = scene_of("furnished_room"), solved("furnished_room")
     wrong = scene.solve(alignment_error=[0.0003, -0.0002, 0.0003, 1e-4, -1e-4, 1e-4])
@@ -247,15 +249,10 @@ def wide(tmp_path_factory):
 
 def test_a_wide_low_base_is_no_floor_and_hides_what_is_below_it(wide):
     simulator, rig = wide
-    heights = {}
-    for body, given in (("as described", rig.body), ("as the Stretch", {})):
-        settings = FloorSettings(sensor=rig.sensor, **given)
-        method = SupportFloor(rig.base_from_left, rig.left_from_right, rig.footprint_from_base, settings)
-        result = solve(method, simulator.recorded_pairs(5))
-        heights[body] = result.plane.offset - simulator.floor_in_base.offset
-        assert result.accepted
-    assert abs(heights["as described"]) < 0.0005
-    assert abs(heights["as the Stretch"]) > 0.04  # it takes the skirt for the floor
+    settings = FloorSettings(sensor=rig.sensor, **rig.body)
+    method = SupportFloor(rig.base_from_left, rig.left_from_right, rig.footprint_from_base, settings)
+    result = solve(method, simulator.recorded_pairs(5))
+    assert result.accepted and abs(result.plane.offset - simulator.floor_in_base.offset) < 0.0005
 
 
 def test_a_floor_under_a_wide_low_base_is_found_anew_where_it_was(wide):
@@ -312,11 +309,12 @@ def test_a_floor_that_is_no_plane_around_the_robot_is_refused(scene, refusal):
     assert re.search(refusal, the_refusal(Scene(**scene).solve()))
 
 
-@pytest.mark.parametrize("height, size, y", [
-    pytest.param(-0.004, (0.8, 0.4), 0.2, id="the others on a mat"),
-    pytest.param(0.008, (0.6, 0.9), -0.174, id="mat", marks=pytest.mark.long),
-    pytest.param(0.004, (1.0, 0.1), -0.174, id="cable cover", marks=pytest.mark.long),
-])  # fmt: skip
+@pytest.mark.long
+@pytest.mark.parametrize(
+    "height, size, y",
+    [(-0.004, (0.8, 0.4), 0.2), (0.008, (0.6, 0.9), -0.174), (0.004, (1.0, 0.1), -0.174)],
+    ids=["the others on a mat", "mat", "cable cover"],
+)
 def test_a_wheel_on_a_mat_is_refused(height, size, y):
     scene, wheels = Scene(sensor="jt128_sparse", things=[box([*size, 2 * abs(height)], [0, y, 0])]), 0.26
     tilt = np.arctan2(height, wheels)  # m from the wheel at y = -0.174 to the axis of the other two
@@ -340,16 +338,6 @@ def test_wheels_on_a_rough_floor_may_stand_otherwise_than_most_of_it_by_less_tha
     scene.footprint_from_base, scene.truth = known_and_true(scene.simulator)
     result = scene.solve()
     assert result.accepted and scene.chi_square(result) < LIMIT  # 118 without what both lidars see alike
-
-
-@pytest.mark.long
-@pytest.mark.parametrize(
-    ("shape", "seed", "verdict"),
-    [("tiles", 147015, "refused"), ("tiles", 147017, "right"), ("rough", 502, "right")],
-)
-def test_wheels_may_stand_higher_than_most_of_the_floor(shape, seed, verdict):
-    """Or lower, on tiles by what both lidars see alike: up to 0.3 deg, while the floor on average is right to 0.01."""
-    assert judged(shape, seed)[0] == verdict
 
 
 def test_the_floor_is_found_as_far_from_its_description_as_it_is_searched():

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from made_results import alignment_result, save
 
-from stretch_sim_cal import cli
 from stretch_sim_cal.calibration.calibration_file import FLOOR, FOOTPRINT, SEEN_COVARIANCE, CalibrationFile
 from stretch_sim_cal.calibration.mounts.file import MOUNTS, each_mount, left_pose, seen_from, with_floor, with_mounts
 from stretch_sim_cal.calibration.mounts.result import MountsResult
@@ -153,17 +152,6 @@ def test_the_exported_joints_hold_both_mounts_and_the_floor_under_them(mounted, 
     assert (floor.name, floor.parent) == (name, model.joints[name].parent)
     found = floor.parent_from_child if floor.parent == "base_footprint" else inverse(floor.parent_from_child)
     np.testing.assert_allclose(found, footprint_from_base(TRUE_FLOOR), atol=1e-9)
-
-
-def test_check_and_export_show_both_mounts_with_their_deviations(mounted, tmp_path, capsys):
-    path = tmp_path / "calibration.yaml"
-    save(mounted, path)
-    assert cli.main(["check", str(path)]) == 0
-    told = capsys.readouterr().out
-    assert "left lidar in base_link" in told and "right lidar in base_link" in told
-    assert "standard deviation" in told.split("right lidar in base_link")[1]
-    assert cli.main(["export", str(path), "--as", "static-transform"]) == 0
-    assert "--child-frame-id lidar_left_calibrated" in capsys.readouterr().out
 
 
 OPTIONS = SimpleNamespace(

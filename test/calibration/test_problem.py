@@ -18,19 +18,17 @@ from stretch_sim_cal.calibration.problem import (
     Unknowns,
     floor_rows,
 )
-from stretch_sim_cal.calibration.solver import Solution, Solver, scalar_numbers, sensor_numbers
+from stretch_sim_cal.calibration.solver import Solution, Solver, sensor_numbers
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.planes import Plane
 from stretch_sim_cal.geometry.transforms import exp, from_xyz_rpy
 from stretch_sim_cal.sensor.unit import (
     CENTRE,
     CENTRE_SHARE,
-    CHANNEL_KINDS,
     FIRING_SHARE,
     INCIDENCE,
     OFFSET,
     RANGE_SCALE,
-    SCALARS,
     UNKNOWN_SENSOR,
     ErrorModel,
     UnitSpread,
@@ -116,21 +114,6 @@ def test_eliminating_the_lidars_errors_leaves_the_same_solution(solver):
     np.testing.assert_allclose(reduced.covariance_of_units(poses, solver.unknowns.scalars), own, rtol=1e-6, atol=1e-12)
 
 
-def test_a_prior_holds_an_error_until_it_is_far_beyond_it_and_does_not_then(solver):
-    """Of few observations: 60 mm of offset are six standard deviations of the sensor file."""
-    seen = equations(solver.unknowns, {OFFSET: 0.06}, rows=1)
-
-    def offset(state, widened):
-        return state.units[0][OFFSET] + eliminated(solver, seen, state, widened)[solver.unknowns.units[0]][OFFSET]
-
-    near, far = (
-        State(NOTHING.base_from_lidar, (np.eye(MODEL.size)[OFFSET] * at, NOTHING.units[1])) for at in (0.03, 0.06)
-    )
-    assert not solver.exceeded(near) and solver.exceeded(far)
-    assert offset(near, widened=True) == pytest.approx(offset(near, widened=False), rel=1e-9)
-    assert abs(offset(far, widened=True)) > abs(offset(far, widened=False)) + 1e-4
-
-
 POSED = State(
     (from_xyz_rpy((0.1, -0.2, 1.3), (0.4, -0.8, 2.0)), from_xyz_rpy((0.3, 0.1, 1.2), (-1.4, 0.3, 0.7))),
     (1e-3 * np.sin(np.arange(MODEL.size)), 1e-3 * np.cos(np.arange(MODEL.size))),
@@ -169,21 +152,6 @@ def test_a_change_moves_every_part_of_a_state_and_is_found_again(random):
     assert not unknowns.difference(unknowns.moved(without, change), POSED)[FLOOR].any()
 
 
-@pytest.mark.parametrize("lidars", [1, 2, 4])
-def test_every_unknown_has_a_column_of_its_own_and_what_a_block_brings_comes_last(lidars):
-    unknowns = Unknowns((MODEL,) * lidars, others=2)
-    columns = [*unknowns.poses, unknowns.floor, unknowns.curvature, *unknowns.units, unknowns.others]
-    each = np.concatenate([np.arange(unknowns.size)[own] for own in columns])
-    np.testing.assert_array_equal(np.sort(each), np.arange(unknowns.size))
-    assert [own.stop - own.start for own in unknowns.poses] == [6] * lidars
-    assert unknowns.others == slice(unknowns.size - 2, unknowns.size)
-    of_channels = [unknowns.unit_columns(lidars - 1, np.array([n]))[0, -3:] for n in range(4)]
-    kinds = [unknowns.units[-1].start + np.arange(MODEL.size)[MODEL.of_kind(kind)] for kind in CHANNEL_KINDS]
-    np.testing.assert_array_equal(of_channels, np.transpose(kinds))
-    scalars = [unit.start + np.arange(len(SCALARS)) for unit in unknowns.units]
-    np.testing.assert_array_equal(unknowns.scalars, np.concatenate(scalars))
-
-
 def test_known_errors_of_other_lidars_are_refused():
     unknowns, poses = Unknowns((MODEL, MODEL)), POSED.base_from_lidar
     solver, state = Solver.starting(unknowns, poses)
@@ -214,14 +182,6 @@ def test_parameters_of_a_group_are_eliminated_as_if_they_were_solved_for(random)
         seen.information, information[:size, :size] - across @ information[size:, :size], atol=1e-9
     )
     np.testing.assert_allclose(seen.gradient, gradient[:size] - across @ gradient[size:], atol=1e-9)
-
-
-def test_blocks_add_up_and_may_be_weighed():
-    first, other = equations(Unknowns((MODEL, MODEL), others=2)), equations(Unknowns((MODEL, MODEL)))
-    both, size = first.plus(other.weighing(0.5)), len(other.gradient)
-    np.testing.assert_allclose(both.information[:size, :size], first.information[:size, :size] + other.information / 2)
-    np.testing.assert_allclose(both.gradient[:size], first.gradient[:size] + other.gradient / 2)
-    np.testing.assert_array_equal(both.gradient[size:], first.gradient[size:])
 
 
 @pytest.mark.parametrize("curvature", [0.0, 0.01])
@@ -415,15 +375,6 @@ def test_channels_errors_that_are_estimated_already_are_pulled_back_by_their_pri
         precision[unit, unit][own_scans, own_scans] = np.diag(STILL)
     varied, expected, _ = written_out(seen, precision, unknowns.difference(state, nothing))
     np.testing.assert_allclose(change[varied], expected, rtol=1e-4, atol=1e-8)
-
-
-def test_scalars_are_named_by_side_with_their_deviations():
-    covariance = np.diag(np.square(np.arange(28.0)))
-    numbers = scalar_numbers(POSED, covariance)
-    assert numbers[f"{SCALARS[2]}_left"] == POSED.units[0][2] and numbers[f"{SCALARS[2]}_left_std"] == 2.0
-    assert numbers[f"{SCALARS[3]}_right"] == POSED.units[1][3] and numbers[f"{SCALARS[3]}_right_std"] == 17.0
-    assert f"{SCALARS[0]}_left" not in numbers  # neither value nor deviation
-    assert f"{SCALARS[1]}_left" in scalar_numbers(NOTHING, covariance) and f"{SCALARS[0]}_right" in numbers
 
 
 @pytest.mark.parametrize("slope", [np.radians(0.03), 0.0])

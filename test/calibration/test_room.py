@@ -7,22 +7,14 @@ import numpy as np
 import pytest
 
 from stretch_sim_cal.calibration.clouds import DirectionCells, cloud_of
-from stretch_sim_cal.calibration.patches import Fits, Noise, Patches, assign, fit_planes, remeasured, seed_patches
+from stretch_sim_cal.calibration.patches import Fits, Noise, Patches, remeasured
 from stretch_sim_cal.calibration.problem import (
     NormalEquations,
     State,
     Unknowns,
-    floor_rows,
 )
 from stretch_sim_cal.calibration.room import (
-    COUNTS,
-    DISAGREE,
-    FEW,
-    NOT_FLAT,
-    UNSURE,
-    WIDEST_HEIGHT,
     FloorTrust,
-    flat_patches,
     measure_gaps,
     remeasured_block,
     room_block,
@@ -160,45 +152,6 @@ def test_both_lidars_see_one_floor_and_a_lifted_one_another(room):
     assert few.floor_gap() is None
 
 
-def test_a_gap_of_the_floors_is_known_as_well_as_its_patches_scatter(room):
-    block, random = room.block, np.random.default_rng(1)
-    values = 3.0 * np.sqrt(block.gaps.variances) * random.normal(size=len(block.gaps.values))
-    _, calm = replace(block, gaps=replace(block.gaps, values=np.zeros(len(values)))).floor_gap()
-    gap, covariance = replace(block, gaps=replace(block.gaps, values=values)).floor_gap()
-    chosen = np.isin(block.gaps.patches, block.floor.patches) & (block.weights > 0)
-    rows = floor_rows(block.state.floor, block.gaps.points[chosen])[:, :3]
-    weights = (block.weights / block.gaps.variances)[chosen] / GRIDS
-    scatter = weights @ (values[chosen] + rows @ gap) ** 2 / (chosen.sum() / GRIDS - 3)
-    assert 5.0 < scatter < 13.0  # 9 on average
-    np.testing.assert_allclose(calm, np.linalg.inv(rows.T * weights @ rows), rtol=1e-6)
-    np.testing.assert_allclose(covariance, scatter * calm)
-
-
-def test_cells_far_from_a_patch_are_not_of_it_unless_they_are_as_noisy_or_the_lidars_that_far_apart(room):
-    surface = in_base(room.lidars, room.state)
-
-    def found(slack):
-        patches, members = flat_patches(surface, room.noise, slack, GRIDS, room.state.floor)
-        candidates = [
-            assign(surface, surface.usable, seed_patches(surface, surface.usable, 0, grid / GRIDS, room.state.floor),
-                   WIDEST_HEIGHT + slack)
-            for grid in range(GRIDS)
-        ]  # fmt: skip
-        variances = room.noise.variances(surface, members)
-        away = np.abs(fit_planes(members, variances, len(patches.centres)).residuals)
-        return (
-            away,
-            np.maximum(5.0 * np.sqrt(variances), 0.015),
-            sum(len(grid.cell) for grid in candidates) - len(members.cell),
-        )
-
-    away, limit, left_out = found(0.0)
-    # They are selected before the patch's last fit, so a few lie somewhat beyond the limit after it.
-    assert np.mean(away > limit) < 1e-3 and np.max(away / limit) < 1.5
-    assert np.any(away > 0.015) and left_out > 100
-    assert found(0.002)[2] > 50 and found(0.01)[2] < 10
-
-
 def test_only_the_floor_has_no_information_of_walls(room):
     floor = room.block.only(room.block.floor.patches)
     assert 0 < np.count_nonzero(floor.patch_weights.any(axis=1)) == len(room.block.floor.patches)
@@ -206,24 +159,6 @@ def test_only_the_floor_has_no_information_of_walls(room):
     yaw[RIGHT.start + 5] = 1.0
     assert yaw @ room.equations(floor).information @ yaw < 0.01 * (yaw @ room.equations(room.block).information @ yaw)
     assert not room.equations(replace(floor, patch_weights=np.zeros_like(floor.patch_weights))).information.any()
-
-
-def test_every_patch_has_its_verdict(room):
-    patches, weights = room.block.gaps.patches, room.block.weights.copy()
-    weights[0] = 0.0
-    seen = replace(room.block, weights=weights).seen()
-    assert seen.verdicts[patches[0]] == DISAGREE and np.all(seen.verdicts[patches[weights > 0]] == COUNTS)
-    np.testing.assert_array_equal(seen.gaps[patches], room.block.gaps.values)
-    others = np.setdiff1d(np.arange(len(seen.verdicts)), patches)
-    assert np.isnan(seen.gaps[others]).all() and set(seen.verdicts[others]) <= {NOT_FLAT, FEW, UNSURE}
-    side, members = room.block.surface.side[room.block.members.cell], room.block.members
-    planes = [fit_planes(members.only(side == n), room.block.variances[side == n], len(seen.verdicts)) for n in (0, 1)]
-    enough = np.minimum(*(plane.counts for plane in planes)) >= 6
-    assert not enough.all() and np.all(seen.verdicts[~enough] == FEW)
-    freedom = [np.maximum(plane.counts - 3.0, 1.0) for plane in planes]
-    flat = np.all([p.chi_squares / f < 1 + 4 * np.sqrt(2 / f) for p, f in zip(planes, freedom, strict=True)], axis=0)
-    assert np.any(enough & ~flat) and np.all(seen.verdicts[enough & ~flat] == NOT_FLAT)
-    assert np.all(seen.verdicts[np.intersect1d(others, np.flatnonzero(enough & flat))] == UNSURE)
 
 
 def test_noise_information_is_that_of_normals_drawn_by_their_covariance(room):

@@ -126,18 +126,6 @@ def test_the_smallest_shift_is_noticed_within_ten_looks_at_known_places_and_at_t
     assert min(state.since for state in watch.changed) <= PERIOD * (2 + count)
 
 
-@pytest.mark.parametrize(("columns", "size"), [(slice(3, 6), 0.2 * DEG), (slice(0, 3), 5 * MM)])
-def test_most_pushes_on_the_way_to_the_second_place_are_noticed_within_ten_looks(columns, size):
-    counts = []
-    for seed in range(12):
-        watch, robot = watched(1, seed, places=0.5)
-        robot.left = 0
-        direction, shift = np.random.default_rng(seed).normal(size=3), np.zeros(6)
-        shift[columns] = size * direction / np.linalg.norm(direction)
-        counts.append(delay(watch, robot, {"lidars": shift}))
-    assert np.median(counts) <= WINDOW and max(counts) <= 40
-
-
 def test_which_lidar_has_moved_is_known_from_the_robots_own_returns():
     watch, robot = watched(40, 5)
     push = turned(1.0 * DEG, 2)

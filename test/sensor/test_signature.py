@@ -74,11 +74,6 @@ def test_a_unit_s_own_table_is_read_from_its_points():
     assert np.ptp(apart) < 1e-5  # what all channels have in common is part of the lidar's pose
 
 
-def test_a_table_that_does_not_fit_is_no_table():
-    found = observed(scans=2).signature([load_sensor("jt128"), load_sensor("jt128_sparse")])
-    assert found.sensor is None and "no known one fits" in found.lines[0]
-
-
 def test_points_that_were_moved_after_the_driver_leave_its_correction_open():
     def move(scan):
         there = (scan["x"] != 0) | (scan["y"] != 0)
