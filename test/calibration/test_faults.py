@@ -206,7 +206,7 @@ def test_what_is_accepted_of_an_edited_recording_is_right(kind, seed, edit):
 
 def test_a_changed_part_of_the_view_is_named_and_no_reason_to_refuse():
     """One lidar sees a cupboard that was put there later; 6 % of the points seem to be in free space."""
-    (room, frames), later = room_of(FEW_RAYS), SimulatedScene("furnished_room", sensor=FEW_RAYS)
+    (room, frames), later = room_of(), SimulatedScene("furnished_room")
     later.simulator.add_surface("cupboard", box([0.8, 0.8, 1.2], [1.2, 0.9, 0.6]))
     seen = [(left, later.frame(tick)[1]) for tick, (left, _) in enumerate(frames[:5])]
     found = align(seen, room.initial, room.settings)
@@ -369,9 +369,10 @@ def test_the_step_of_coordinates_is_that_of_all_of_them(scene):
         assert coordinate_step(np.column_stack([rounded[:, :2], points[:, 2]])) == 0.0
 
 
+@pytest.mark.long
 def test_a_sector_that_one_lidar_sees_too_far_away_is_refused_as_such():
     """What is in the sector says one thing of the lidars' poses, the rest another."""
-    room, ((left, right), *_) = room_of(FEW_RAYS)
+    room, ((left, right), *_) = room_of()
     sector = np.abs(np.angle(np.exp(1j * (np.arctan2(left[:, 1], left[:, 0]) - 1.0)))) < np.radians(40.0)
     left = left * (1.0 + 0.06 * sector / np.linalg.norm(left, axis=1))[:, None]
     named = {

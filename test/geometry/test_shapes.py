@@ -48,13 +48,9 @@ def grid(step=0.008):
 
 
 @shapes
-def test_area_is_that_of_the_points_inside(shape):
+def test_area_is_that_of_the_points_inside_and_signed_distance_that_to_the_outline(shape):
     points, cell = grid()
     assert np.count_nonzero(shape.signed_distance(points) <= 0.0) * cell == pytest.approx(shape.area, rel=5e-3)
-
-
-@shapes
-def test_signed_distance_is_the_distance_to_the_outline(shape):
     points, _ = grid(0.17)
     corners = shape.outline(0) if isinstance(shape, ConvexPolygon) else shape.outline(20_000)
     if isinstance(shape, (TaperedCapsule, ConvexPolygon)):  # straight sides are sampled too
@@ -66,26 +62,16 @@ def test_signed_distance_is_the_distance_to_the_outline(shape):
 
 
 @shapes
-def test_outline_lies_on_the_boundary_and_runs_counterclockwise(shape):
+def test_outline_runs_counterclockwise_on_the_boundary_and_support_and_tangent_polygon_bound_the_shape(shape):
     outline = shape.outline(90)
     assert outline.shape == (90, 2) and polygon_area(outline) > 0
     np.testing.assert_allclose(shape.signed_distance(outline), 0, atol=1e-9)
-
-
-@shapes
-def test_support_and_tangent_polygon_bound_the_shape(shape):
     angles = np.linspace(0, 2 * np.pi, 40)
     directions = np.stack([np.cos(angles), np.sin(angles)], axis=1)
     outline = shape.outline(4000)
     np.testing.assert_allclose((outline @ directions.T).max(axis=0), shape.support(directions), atol=2e-3)
     around = circumscribed_polygon(shape, 16)
     assert around.protrusion(outline) < 1e-9 and around.area < 1.2 * shape.area
-
-
-@shapes
-def test_inflating_moves_the_outline_by_the_margin(shape):
-    distance = shape.inflated(0.05).signed_distance(shape.outline(200))
-    assert distance.max() < -0.04 and distance.min() > -0.06
 
 
 @shapes
@@ -96,7 +82,9 @@ def test_parameters_and_vector_come_back_as_the_same_shape(shape):
 
 
 @shapes
-def test_a_shape_grows_to_enclose_what_sticks_out_and_no_further(shape):
+def test_a_shape_is_inflated_by_a_margin_and_grows_to_enclose_what_sticks_out_and_no_further(shape):
+    distance = shape.inflated(0.05).signed_distance(shape.outline(200))
+    assert distance.max() < -0.04 and distance.min() > -0.06
     points, _ = grid(0.3)
     grown = shape.grown_to_enclose(points)
     assert grown.protrusion(points) <= 1e-9
@@ -125,7 +113,7 @@ def test_the_gradients_of_capsule_area_and_distance_are_those_of_finite_differen
         np.testing.assert_allclose(capsule_distance(vector, points)[1], np.transpose(distance), atol=1e-5)
 
 
-def test_an_ellipse_turned_further_keeps_its_numbers_continuous():
+def test_an_ellipse_turned_further_keeps_its_numbers_continuous_and_a_capsule_its_ends_in_order():
     previous = Ellipse(0.0, 0.0, 1.0, 0.4, 0.0)
     for turned in np.arange(0.0, 720.0, 7.0):
         form = Ellipse(0.0, 0.0, 1.0, 0.4, turned).canonical()
@@ -133,9 +121,6 @@ def test_an_ellipse_turned_further_keeps_its_numbers_continuous():
         form = form.like(previous)
         assert form.angle == pytest.approx(turned) and form.axes_x == pytest.approx(1.0)
         previous = form
-
-
-def test_a_capsule_keeps_its_ends_in_order():
     capsule = TaperedCapsule(0.0, 0.0, 0.3, 0.6, 0.1, 0.1)
     assert capsule.swapped().canonical() == capsule
     assert capsule.swapped().like(TaperedCapsule(0.1, 0.0, 0.25, 0.7, 0.1, 0.1)) == capsule
@@ -267,15 +252,13 @@ def test_no_ellipse_that_holds_the_points_is_smaller(points):
     assert ellipse.area <= aligned.area * (1 + 1e-6)
 
 
-def test_points_of_known_shapes_give_these_shapes_back():
+def test_points_of_known_shapes_give_these_shapes_back_and_neighbouring_capsules_may_be_starts():
     ellipse = Ellipse(0.2, -0.1, 1.3, 0.6, 25.0)
     for fit in (enclosing_ellipse, algebraic_ellipse, enclosing_algebraic_ellipse):
         np.testing.assert_allclose(fit(ellipse.outline(240)).vector, ellipse.vector, rtol=2e-3)
     capsule = TaperedCapsule(0.1, 0.0, 0.3, 0.9, 0.2, 0.12)
     np.testing.assert_allclose(enclosing_capsule(capsule.outline(240)).vector, capsule.vector, atol=2e-3)
 
-
-def test_neighbouring_capsules_can_be_given_as_starts():
     points = robot_like(7)
     alone = enclosing_capsule(points)
     assert capsule_minima(points, [alone], count=1)[0].area <= capsule_area(alone.vector)[0] * (1 + 1e-6)
@@ -291,10 +274,5 @@ def test_points_without_an_area_are_refused_or_have_a_circle(fit):
             fit(line)
     with pytest.raises(InputError):
         fit(np.empty((0, 2)))
-
-
-def test_an_ellipse_does_not_fit_a_line_or_four_points():
-    with pytest.raises(InputError):
-        algebraic_ellipse(np.linspace(0, 1, 7)[:, None] * [1.0, 2.0])
     with pytest.raises(InputError, match="five"):
         algebraic_ellipse(np.eye(4)[:, :2])

@@ -18,19 +18,21 @@ twists = arrays(float, 6, elements=numbers)
 short_twists = arrays(float, 6, elements=st.floats(-1.7, 1.7, allow_nan=False))
 
 
-def test_points_are_mapped_from_source_to_target():
+def test_points_are_mapped_from_source_to_target_and_roll_pitch_and_yaw_turn_about_fixed_axes_in_this_order():
     # The source's x axis lies along the target's y axis, its origin 1 m along the target's x.
     target_from_source = tf.from_xyz_rpy((1.0, 0.0, 0.0), (0.0, 0.0, np.pi / 2))
     np.testing.assert_allclose(tf.apply(target_from_source, np.array([[2.0, 0.0, 0.0]])), [[1.0, 2.0, 0.0]], atol=1e-12)
-
-
-def test_roll_pitch_yaw_turn_about_fixed_axes_in_this_order():
+    points = np.ones((3, 3), dtype=np.float32)
+    assert tf.apply(np.eye(4), points).dtype == np.float32 and tf.apply(np.eye(4), points.astype(int)).dtype == float
     roll, pitch, yaw = (tf.from_xyz_rpy(rpy=rpy) for rpy in np.diag([0.3, -0.4, 0.5]))
     np.testing.assert_allclose(tf.from_xyz_rpy(rpy=(0.3, -0.4, 0.5)), yaw @ pitch @ roll, atol=1e-12)
 
 
 @given(twists)
-def test_origin_and_quaternion_come_back(twist):
+def test_origin_and_quaternion_come_back_and_a_transform_has_an_inverse(twist):
+    stack = np.stack([tf.exp(share * twist) for share in (1.0, 0.3)])
+    np.testing.assert_allclose(tf.inverse(stack[0]) @ stack[0], np.eye(4), atol=1e-12)
+    np.testing.assert_allclose(tf.inverse(stack) @ stack, np.broadcast_to(np.eye(4), (2, 4, 4)), atol=1e-12)
     transform = tf.exp(twist)
     np.testing.assert_allclose(tf.from_xyz_rpy(*tf.to_xyz_rpy(transform)), transform, atol=1e-9)
     np.testing.assert_allclose(tf.from_xyz_quaternion(*tf.to_xyz_quaternion(transform)), transform, atol=1e-9)
@@ -39,13 +41,6 @@ def test_origin_and_quaternion_come_back(twist):
 @given(short_twists)
 def test_log_is_the_inverse_of_exp(twist):
     np.testing.assert_allclose(tf.log(tf.exp(twist)), twist, atol=1e-7)
-
-
-@given(twists)
-def test_inverse(twist):
-    stack = np.stack([tf.exp(share * twist) for share in (1.0, 0.3)])
-    np.testing.assert_allclose(tf.inverse(stack[0]) @ stack[0], np.eye(4), atol=1e-12)
-    np.testing.assert_allclose(tf.inverse(stack) @ stack, np.broadcast_to(np.eye(4), (2, 4, 4)), atol=1e-12)
 
 
 @given(twists, twists)
@@ -60,12 +55,6 @@ def test_error_is_that_of_the_estimate_seen_from_the_truth():
     distance, angle = tf.error(truth, truth @ tf.from_xyz_rpy((0.0, 0.003, 0.004), (0.0, 0.01, 0.0)))
     assert distance == pytest.approx(0.005)
     assert angle == pytest.approx(0.01)
-
-
-def test_apply_keeps_the_precision_of_the_points():
-    points = np.ones((3, 3), dtype=np.float32)
-    assert tf.apply(np.eye(4), points).dtype == np.float32
-    assert tf.apply(np.eye(4), points.astype(int)).dtype == float
 
 
 def test_a_rounded_transform_is_made_orthonormal():
@@ -90,18 +79,14 @@ def test_what_is_not_rigid_is_refused_by_name(wrong):
 TILTED = Plane.from_coefficients([0.02, -0.03, 1.0], 0.03)
 
 
-def test_coefficients_of_any_length_give_a_plane_with_positive_distances_on_its_normals_side():
+def test_coefficients_of_any_length_give_a_plane_with_positive_distances_on_its_normals_side_that_moves_with_points():
     plane = Plane.from_coefficients([0.0, 0.0, -4.0], 2.0)
     np.testing.assert_allclose(plane.normal, [0, 0, -1])
     assert plane.offset == pytest.approx(0.5)
     assert plane.facing(np.array([0, 0, 1.0])).offset == pytest.approx(-0.5)
     np.testing.assert_allclose(plane.distance(np.array([[3, 2, -1.0], [0, 0, 0.5]])), [1.5, 0.0])
-
-
-def test_a_plane_moves_with_its_points():
-    rng = np.random.default_rng(1)
     target_from_source = from_xyz_rpy([1.0, -2.0, 0.5], [0.3, -0.2, 1.0])
-    points = rng.normal(size=(20, 3))
+    points = np.random.default_rng(1).normal(size=(20, 3))
     after = TILTED.moved(target_from_source).distance(apply(target_from_source, points))
     np.testing.assert_allclose(after, TILTED.distance(points), atol=1e-12)
 
@@ -122,8 +107,7 @@ def test_a_fit_finds_the_plane_through_points():
     assert abs(plane.normal[2]) == pytest.approx(1.0)
 
 
-@pytest.mark.parametrize("angle", [0.0, 1e-9, 1e-4, 0.3])
-@pytest.mark.parametrize("sign", [1.0, -1.0])
+@pytest.mark.parametrize(("angle", "sign"), [(0.0, 1.0), (1e-9, -1.0), (1e-4, 1.0), (0.3, -1.0)])
 def test_the_error_of_a_floor_is_its_height_at_the_origin_and_the_angle_between_normals(angle, sign):
     tilted = Plane(sign * np.array([np.sin(angle), 0.0, np.cos(angle)]), sign * 0.03)
     assert floor_error(Plane(np.array([0.0, 0.0, 1.0]), 0.028), tilted) == pytest.approx(
@@ -141,9 +125,6 @@ def test_the_footprint_lies_on_the_floor_below_base_link():
     assert x_axis[0] > 0.99 and x_axis[1] == pytest.approx(-TILTED.normal[1] * TILTED.normal[0], abs=1e-6)
     assert np.linalg.det(footprint_from_base_link[:3, :3]) == pytest.approx(1.0)
     assert footprint_from_base_link[2, 3] == pytest.approx(TILTED.offset)
-
-
-def test_floor_and_footprint_give_each_other_wherever_the_normal_points():
     np.testing.assert_allclose(footprint_from_base(Plane(-TILTED.normal, -TILTED.offset)), footprint_from_base(TILTED))
     plane = floor_of_footprint(footprint_from_base(TILTED))
     np.testing.assert_allclose(plane.normal, TILTED.normal)
@@ -161,15 +142,12 @@ def test_points_share_a_key_exactly_when_they_share_a_cube():
     assert keys[0] == keys[1] != keys[2]
 
 
-def test_group_sums_and_means():
+def test_sums_means_and_upper_medians_of_groups():
     group = np.array([0, 2, 2, 0])
     values = np.array([[1.0, 10.0], [2.0, 20.0], [4.0, 40.0], [3.0, 30.0]])
     np.testing.assert_allclose(group_sums(group, 3, values), [[4.0, 40.0], [0.0, 0.0], [6.0, 60.0]])
     np.testing.assert_allclose(group_means(group, 3, values), [[2.0, 20.0], [0.0, 0.0], [3.0, 30.0]])
     np.testing.assert_allclose(group_sums(np.zeros(0, dtype=int), 2, np.zeros((0, 3))), np.zeros((2, 3)))
-
-
-def test_medians_of_groups_are_the_upper_of_both_in_the_middle():
     rng = np.random.default_rng(1)
     group, values = rng.permutation(np.repeat(np.arange(7), [1, 2, 3, 4, 5, 30, 31])), rng.normal(size=76)
     expected = [np.sort(values[group == g])[np.count_nonzero(group == g) // 2] for g in range(7)]

@@ -111,9 +111,8 @@ FALSE = {
 }
 
 
-@pytest.mark.parametrize("read", [returns_from_message, scan_from_message])
 @pytest.mark.parametrize("what", FALSE)
-def test_bytes_that_cannot_be_points_under_their_description_are_refused(what, read):
+def test_bytes_that_cannot_be_points_under_their_description_are_refused(what):
     scan = np.zeros(1100, POINT_DTYPE)
     random = np.random.default_rng(1)
     for axis in "xyz":
@@ -123,8 +122,9 @@ def test_bytes_that_cannot_be_points_under_their_description_are_refused(what, r
     message = message_of(scan)
     vars(message).update(FALSE[what])
     message.data = message.data[: message.point_step * message.width]
-    with pytest.raises(InputError, match="% of its points are nearer than a micrometre or farther than 1000 km"):
-        read(message)
+    for read in (returns_from_message, scan_from_message):
+        with pytest.raises(InputError, match="% of its points are nearer than a micrometre or farther than 1000 km"):
+            read(message)
 
 
 def test_intensities_that_are_none_are_refused_and_the_odd_one_is_zero():
@@ -137,13 +137,10 @@ def test_intensities_that_are_none_are_refused_and_the_odd_one_is_zero():
         returns_from_message(message_of(scan))
 
 
-def test_marks_for_no_return_of_any_kind_are_no_false_bytes():
+def test_second_returns_that_repeat_the_first_are_left_out_and_marks_for_no_return_are_no_false_bytes():
     scan = np.zeros(100, POINT_DTYPE)
     scan["x"] = np.r_[np.full(50, np.finfo(np.float32).max), np.full(25, np.inf), np.full(24, np.nan), 2.0]
     assert 2.0 in returns_from_message(message_of(scan))[:, 0]
-
-
-def test_second_returns_that_repeat_the_first_are_left_out():
     both = np.tile(scan_of(), 2)
     both["x"][16] += 1e-6  # a second return of its own, however near
     returns, kept = returns_from_message(message_of(both)), [*range(12), 16]
@@ -151,9 +148,8 @@ def test_second_returns_that_repeat_the_first_are_left_out():
     np.testing.assert_array_equal(returns[:, 3], both["ring"][kept])
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_of_points_that_are_equal_bit_by_bit_the_first_is_kept(seed):
-    rng = np.random.default_rng(seed)
+def test_of_points_that_are_equal_bit_by_bit_the_first_is_kept():
+    rng = np.random.default_rng(0)
     points = rng.normal(size=(5000, 3)).astype(np.float32)[rng.integers(0, 2000, 20000)]
     points[rng.random(20000) < 0.1] = 0.0
     points[rng.random(20000) < 0.01, 1] = np.nan
@@ -164,10 +160,8 @@ def test_of_points_that_are_equal_bit_by_bit_the_first_is_kept(seed):
         seen.add(key)
     np.testing.assert_array_equal(kept, expected)
 
-
-def test_a_cloud_with_misses_is_not_dense():
     points = np.ones(3, POINT_DTYPE)
-    assert is_dense(points) and coordinates(points).shape == (3, 3)
+    assert is_dense(points) and coordinates(points).shape == (3, 3)  # and with a miss it is not
     for x, y, z in ((0, 0, 0), (np.nan, 1, 1)):
         points["x"][1], points["y"][1], points["z"][1] = x, y, z
         assert not is_dense(points)

@@ -44,7 +44,11 @@ def test_nothing_pairs_beyond_the_bound_and_the_closest_miss_is_known():
     assert pairing.counts.alone_share > 0.9
 
 
-def test_duplicates_and_late_items_are_dropped():
+def test_duplicates_and_late_items_are_dropped_and_a_stream_that_begins_anew_is_paired_again():
+    pairing = StampMatching(SIDES)
+    assert len(feed(pairing, streams(offset=5, count=30))) == 30
+    assert len(feed(pairing, streams(offset=5, count=30))) == 30
+    assert pairing.counts.restarts in (1, 2)
     pairing = StampMatching(SIDES)
     items = [("left", 0), ("left", 0), ("right", 1), ("left", 100), ("left", 50), ("right", 101), ("right", 1)]
     assert feed(pairing, items) == [(0, 1), (100, 101)]
@@ -60,21 +64,11 @@ def test_a_set_has_of_every_lidar_the_scan_nearest_to_that_of_the_first():
     assert "9 sets from 10 left, 10 right and 18 mast clouds" in matching.counts.sentence()
 
 
-def test_a_gap_in_one_stream_costs_only_the_frames_in_it():
+def test_a_gap_in_one_stream_costs_only_the_frames_in_it_and_memory_stays_bounded_while_one_is_silent():
     items = [item for item in streams(offset=5, count=30) if item[0] == "left" or not 500 <= item[1] < 1500]
     pairing = StampMatching(SIDES)
     assert len(feed(pairing, items)) == 20
     assert pairing.counts.alone == {"left": 10, "right": 0}
-
-
-def test_a_stream_that_begins_anew_is_paired_again():
-    pairing = StampMatching(SIDES)
-    assert len(feed(pairing, streams(offset=5, count=30))) == 30
-    assert len(feed(pairing, streams(offset=5, count=30))) == 30
-    assert pairing.counts.restarts == 2 or pairing.counts.restarts == 1
-
-
-def test_memory_stays_bounded_while_one_side_is_silent():
     pairing = StampMatching(SIDES, capacity=4)
     assert feed(pairing, [("left", i * PERIOD) for i in range(1000)]) == []
     assert pairing.counts.alone["left"] == 996
@@ -122,13 +116,10 @@ def sets_of(stamps, returns=4, **topics):
     )  # fmt: skip
 
 
-def test_each_scan_of_one_lidar_is_a_set():
+def test_each_scan_of_one_lidar_is_a_set_and_two_lidars_of_one_topic_are_an_error():
     sets = sets_of({"left": [0, 1, 2]})
     assert [(list(clouds), clouds["left"][0, 0]) for clouds in sets] == [(["left"], number) for number in range(3)]
     assert sets.total == 3
-
-
-def test_two_lidars_of_one_topic_are_an_error():
     with pytest.raises(InputError, match="two lidars have the same topic: /left, /left"):
         list(sets_of({"left": [0], "right": [0]}, right="/left"))
 

@@ -46,13 +46,10 @@ def test_what_was_recorded_before_an_exception_is_kept(tmp_path):
         assert reader.message_count == 1
 
 
-def test_an_existing_folder_is_never_written_into(tmp_path):
-    (tmp_path / "bag").mkdir()
+def test_an_existing_folder_is_never_written_into_and_unknown_storage_and_type_are_named(tmp_path):
+    (tmp_path / "there").mkdir()
     with pytest.raises(InputError, match="exists already"):
-        RecordingWriter(tmp_path / "bag")
-
-
-def test_unknown_storage_and_type_are_named(tmp_path):
+        RecordingWriter(tmp_path / "there")
     with pytest.raises(InputError, match="available: mcap, sqlite3"):
         RecordingWriter(tmp_path / "bag", "zip")
     with RecordingWriter(tmp_path / "bag") as writer:
@@ -81,12 +78,9 @@ def read_all(path):
         return [message.data for _, message in recording.messages([TOPIC])]
 
 
-def test_an_intact_recording_gives_every_message_in_order(intact, tmp_path):
+def test_an_intact_recording_gives_every_message_in_order_and_a_length_that_no_memory_holds_an_error(intact, tmp_path):
     (tmp_path / "a.mcap").write_bytes(intact)
     assert read_all(tmp_path / "a.mcap") == [f"<robot name='r{tick}'/>" for tick in range(20)]
-
-
-def test_a_length_that_no_memory_holds_is_an_input_error(tmp_path):
     (tmp_path / "a.mcap").write_bytes(b"\x89MCAP0\r\n" + b"\x01" * 50)
     with pytest.raises(InputError, match="a.mcap"):
         read_all(tmp_path / "a.mcap")
@@ -110,8 +104,7 @@ def test_a_damaged_recording_gives_messages_or_an_input_error(intact, tmp_path, 
         assert len(messages) <= 20
 
 
-@pytest.mark.parametrize("efforts", [0, 2])
-@pytest.mark.parametrize("velocities", [0, 2])
+@pytest.mark.parametrize(("velocities", "efforts"), [(0, 0), (0, 2), (2, 2)])
 def test_unused_bytes_behind_a_message_are_read_over(tmp_path, velocities, efforts):
     """Programs that record what rmw serialized, as `rosbag2_py` users do, leave up to 8 bytes behind joint states."""
     state = "sensor_msgs/msg/JointState"
@@ -131,19 +124,16 @@ def test_unused_bytes_behind_a_message_are_read_over(tmp_path, velocities, effor
         assert read.name == ["lift", "arm"] and read.position.tolist() == [0.5, 0.1]
 
 
-def test_a_message_of_another_type_than_announced_is_an_input_error(tmp_path):
+def test_a_message_of_another_type_than_announced_and_a_topic_of_two_types_are_input_errors(tmp_path):
     text = bytes(STORE.serialize_cdr(STORE.types[STRING](data="a" * 40), STRING))
     with RecordingWriter(tmp_path / "bag") as writer:
         writer.add_topic(TOPIC, "std_msgs/msg/Bool")
         writer.write(TOPIC, 0, text)
     with pytest.raises(InputError, match="size mismatch"), Recording(tmp_path / "bag") as recording:
         list(recording.messages([TOPIC]))
-
-
-def test_a_topic_of_two_types_is_an_input_error(tmp_path):
-    with Writer(tmp_path / "bag", version=9, storage_plugin=StoragePlugin.MCAP) as writer:
+    with Writer(tmp_path / "two", version=9, storage_plugin=StoragePlugin.MCAP) as writer:
         for kind in (STRING, "std_msgs/msg/Header"):
             writer.add_connection(TOPIC, kind, typestore=STORE)
-    with Recording(tmp_path / "bag") as recording:
+    with Recording(tmp_path / "two") as recording:
         with pytest.raises(InputError, match="/robot_description is of several types: std_msgs/msg/Header, std_msgs"):
             list(recording.messages([TOPIC]))
