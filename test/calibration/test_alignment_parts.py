@@ -1,6 +1,5 @@
 """The alignment's parts: cells of directions, observability in words, methods by name, passes of the joint estimate."""
 
-import itertools
 from collections import OrderedDict
 from dataclasses import replace
 from importlib.metadata import EntryPoint
@@ -47,7 +46,7 @@ def cells_of(clouds):
     return cells.cells()
 
 
-def test_cells_hold_the_moments_of_all_their_returns():
+def test_cells_hold_the_moments_of_all_their_returns_and_memory_does_not_grow_with_the_number_of_clouds():
     rng = np.random.default_rng(1)
     clouds = [np.array([0.6, 0.0, 0.8]) * rng.normal(2.0, 0.01, (30, 1)) for _ in range(20)]
     found, seen = cells_of(clouds), np.concatenate(clouds)
@@ -56,9 +55,6 @@ def test_cells_hold_the_moments_of_all_their_returns():
     np.testing.assert_allclose(found.scatter[0], np.cov(seen.T, bias=True), atol=1e-10)
     np.testing.assert_allclose(found.noise_scatter[0], np.cov(seen.T), rtol=0.1, atol=1e-8)
     assert found.block_counts.sum() == 600
-
-
-def test_memory_does_not_grow_with_the_number_of_clouds():
     rng, cells, sizes = np.random.default_rng(2), DirectionCells(), []
     for _ in range(64):
         cells.add(Cloud(3.0 * unit_vectors(rng.uniform(-0.1, 0.1, 500), rng.uniform(0.0, 0.5, 500))))
@@ -66,10 +62,12 @@ def test_memory_does_not_grow_with_the_number_of_clouds():
     assert max(sizes[32:]) <= max(sizes[:32])
 
 
-def test_what_stood_there_for_a_while_is_left_out():
+def test_what_stood_there_for_a_while_and_a_cell_that_always_sees_two_things_are_left_out():
     found = cells_of(AHEAD * (1.0 if tick == 3 else 3.0) for tick in range(8))
     np.testing.assert_allclose(found.points, 3.0 * AHEAD)
     np.testing.assert_allclose(found.disturbed, [1 / 8])
+    beside, both = np.array([[0.0, 4.0, 0.0]]), AHEAD * np.array([[2.0], [2.0], [2.0], [3.0], [3.0]])
+    np.testing.assert_allclose(cells_of([both, np.repeat(beside, 5, axis=0)] * 16).points, beside)
 
 
 @pytest.mark.parametrize("width", [1, 2, 3, 5])
@@ -82,22 +80,14 @@ def test_what_moves_is_three_cells_wide_and_the_jitter_at_an_edge_is_not(width):
     assert np.count_nonzero(found.moving) == (width if width >= 3 else 0)
 
 
-def test_single_returns_from_elsewhere_are_not_summed():
+def test_single_returns_from_elsewhere_are_not_summed_even_in_the_first_frame():
     rng = np.random.default_rng(0)
     found = cells_of(AHEAD * rng.permutation([3.0] * 9 + [0.5 + 0.05 * tick])[:, None] for tick in range(40))
     # Of the last ones, too near the wall to be distinguished from it, a few remain.
     np.testing.assert_allclose(found.points, 3.0 * AHEAD, atol=1e-3)
     assert 300 <= found.counts[0] <= 370
-
-
-def test_a_stray_return_in_the_first_frame_does_not_hide_the_wall():
     found = cells_of(AHEAD * (np.array([[3.0], [3.0], [0.7]]) if tick == 0 else 3.0) for tick in range(20))
     np.testing.assert_allclose(found.points, 3.0 * AHEAD)
-
-
-def test_a_cell_that_always_sees_two_things_is_left_out():
-    beside, both = np.array([[0.0, 4.0, 0.0]]), AHEAD * np.array([[2.0], [2.0], [2.0], [3.0], [3.0]])
-    np.testing.assert_allclose(cells_of([both, np.repeat(beside, 5, axis=0)] * 16).points, beside)
 
 
 @pytest.mark.parametrize(
@@ -209,15 +199,12 @@ def test_what_is_not_seen_at_all_is_unbounded_and_does_not_spoil_the_rest(twists
     assert len(names) == 1 or rest == pytest.approx([1e-4] * len(rest), rel=1e-3)
 
 
-def test_methods_are_found_by_name():
+def test_methods_are_found_by_name_and_another_package_may_add_one_but_replaces_none(monkeypatch):
     assert methods.alignment_method().name == "planes"
     assert methods.alignment_method("gicp").name == "gicp"
     assert methods.floor_method() is methods.floor_method("support") is SupportFloor
     with pytest.raises(InputError, match="gicp, planes"):
         methods.alignment_method("magic")
-
-
-def test_another_package_may_add_a_method_but_replaces_none(monkeypatch):
     values = {"theirs": "collections:OrderedDict", "broken": "nowhere:Nothing", "planes": "nowhere:Nothing"}
     monkeypatch.setattr(methods, "entry_points", lambda group: [EntryPoint(*each, group) for each in values.items()])
     assert methods.alignment_method("theirs") is OrderedDict
@@ -232,7 +219,6 @@ def test_another_package_may_add_a_method_but_replaces_none(monkeypatch):
     [
         (None, "method 'theirs': solve: its result is of type NoneType, expected AlignmentResult"),
         ({"right_to_left": np.full((4, 4), np.nan)}, "its result: right_to_left: is not a 4x4 matrix of finite"),
-        ({"right_to_left": np.eye(3)}, "its result: right_to_left: is not a 4x4 matrix"),
         ({"covariance": np.zeros((6, 6))}, "its result: covariance is not a positive definite matrix (6, 6)"),
         ({"refusals": "too far"}, "its result: refusals and warnings have to be lists"),
     ],
@@ -295,53 +281,12 @@ def test_what_does_not_come_from_normals_is_not_weakened_by_their_noise():
     assert lost[0] > 10.0 * known[0]
 
 
-@pytest.fixture
-def estimated(monkeypatch):
-    """A function that returns where the second lidar ends along x, by so many passes, if these move it by `step(x,
-    number)`, all in standard deviations. Eigenvectors point one way or the other from pass to pass."""
-    signs, eigh = itertools.cycle([1.0, -1.0]), np.linalg.eigh
-
-    def either_way(matrix):
-        values, axes = eigh(matrix)
-        return values, next(signs) * axes
-
-    def by(step, deviation=1e-3):
-        unknowns, numbers = Unknowns((load_sensor("jt128_sparse").error_model(),) * 2), itertools.count(1)
-        solution = SimpleNamespace(covariance_of=lambda columns: deviation**2 * np.eye(len(columns)))
-        block, equations = SimpleNamespace(noise=None), SimpleNamespace(noise=np.zeros((6, 6)))
-
-        def one_pass(places, state, *_):
-            solution.number, change = next(numbers), np.zeros(unknowns.size)
-            x = state.base_from_lidar[1][0, 3] / deviation
-            change[unknowns.free_poses[0]] = deviation * step(x, solution.number)
-            now = SimpleNamespace(change=change, covariance_of=solution.covariance_of)
-            return joint_estimate.JointEstimate(unknowns.moved(state, change), now, equations, [block])
-
-        monkeypatch.setattr(joint_estimate, "_one_pass", one_pass)
-        state = State((np.eye(4), np.eye(4)), tuple(np.zeros(model.size) for model in unknowns.models))
-        end = joint_estimate.estimate_jointly([(None, None)], state, SimpleNamespace(unknowns=unknowns))
-        return end.state.base_from_lidar[1][0, 3] / deviation, solution.number
-
-    monkeypatch.setattr(np.linalg, "eigh", either_way)
-    return by
-
-
-def test_an_estimate_that_becomes_better_slowly_ends_where_it_would(estimated):
-    end, passes = estimated(lambda x, _: 0.2 * (20.0 - x))
-    assert abs(end - 20.0) < 0.3 and passes <= 10  # alone, 16 passes would leave 0.6
-
-
-def test_a_step_as_long_as_the_one_before_is_no_reason_to_go_on(estimated):
-    steps = {3: -0.3, 4: -0.3, 5: 0.05}
-    end, passes = estimated(lambda _, number: steps.get(number, 0.0))
-    assert passes == 5 and end == pytest.approx(sum(steps.values()))
-
-
-@pytest.mark.parametrize("share", [0.5 * joint_estimate.HINGES, 2.0 * joint_estimate.HINGES])
-@pytest.mark.parametrize("end", [4e-3, 6e-3])
-@pytest.mark.parametrize("rest", [1e-4, 1e-2])
+@pytest.mark.parametrize(
+    ("share", "end", "rest"), [(0.5, 6e-3, 1e-4), (2.0, 6e-3, 1e-4), (2.0, 4e-3, 1e-4), (2.0, 6e-3, 1e-2)]
+)
 def test_a_direction_that_one_place_determines_is_as_uncertain_as_without_it(monkeypatch, share, end, rest):
     """Known to 0.1 mm, as it seems, and to `rest` (m) without what was seen within 0.8 m of the place."""
+    share *= joint_estimate.HINGES
     block = SimpleNamespace(
         strongest_place=lambda direction: (np.array([2.0, 0.0, 0.0]), share),
         information_along=lambda direction: 1.0, noise=None,

@@ -40,7 +40,6 @@ def file(
         ({"floor": (1.0, 0.0, 0.6)}, "59.0 deg from the description"),
         ({"height": 0.079}, None),
         ({"height": 0.081}, "the floor is 51 mm and 0.0 deg from the description"),
-        ({"floor": (0.0, np.tan(4.9 * DEGREE), 1.0)}, None),
         ({"floor": (0.0, np.tan(5.1 * DEGREE), 1.0)}, "5.1 deg from the description"),
         ({"covariance": np.diag([1.0] * 5 + [-1e-6])}, "right_to_left_transform: its covariance is invalid"),
         ({"covariance": np.eye(6) + np.eye(6, k=1) * 1e-6}, "its covariance is invalid"),

@@ -78,23 +78,18 @@ def assert_is_the_true_floor(file: CalibrationFile) -> None:
 def test_mounts_put_the_floor_that_was_found_before_them_under_the_real_base(mounted):
     assert_is_the_true_floor(mounted)
     assert "distance is positive if the floor is below" in mounted.data[FLOOR]["data"]["description"]
-
-
-def test_a_floor_found_after_the_mounts_is_looked_at_from_them(mounted):
+    # One that is found after them is looked at from them.
     left = left_pose(mounted, DESCRIBED)
     seen = SEEN_FLOOR.moved(left @ inverse(DESCRIBED))
     assert_is_the_true_floor(with_floor(mounted, floor_result(seen), "robot", DESCRIBED))
 
 
-def test_a_floor_that_ignores_the_mounts_fails_against_the_real_base_and_passes_without_them(mounted, tmp_path):
+def test_a_floor_that_ignores_the_mounts_and_mounts_that_are_surer_than_they_are_right_fail(mounted, tmp_path):
     assert judged(mounted, tmp_path)
     assert judged(with_floor_as_described(), tmp_path)  # in the frame of its own lidar
     ignorant = mounted.with_floor(floor_result(SEEN_FLOOR), "robot", base_from_left=DESCRIBED)
     assert not judged(ignorant, tmp_path)
-
-
-def test_mounts_that_are_surer_than_they_are_right_fail_where_a_scenario_asks_for_it(tmp_path):
-    """Both lidars 0.9 mm off along x, three of the standard deviations that are said."""
+    # Both lidars 0.9 mm off along x, three of the standard deviations that are said.
     files, tolerances = RunFiles(tmp_path), {"translation_mm": 1.0, "rotation_deg": 0.1}
     off = mounts_result(from_xyz_rpy((9e-4, 0.0, 0.0)) @ TRUE_LEFT)
     save(with_found(with_floor_as_described(), off), files.calibration)
@@ -133,9 +128,7 @@ def test_the_floor_is_as_uncertain_as_the_mount_makes_it(mounted):
         np.testing.assert_allclose(mounted.data[key][SEEN_COVARIANCE], FLOOR_COVARIANCE, rtol=1e-9)
     again = with_found(mounted)  # counted once, not twice
     np.testing.assert_allclose(again.entries[FLOOR].covariance, mounted.entries[FLOOR].covariance, rtol=1e-6)
-
-
-def test_mounts_far_from_the_description_are_not_used(mounted):
+    # Mounts far from the description are not used.
     with pytest.raises(InputError, match="calibrated on another robot"):
         left_pose(mounted, DESCRIBED @ from_xyz_rpy((0.1, 0.0, 0.0), (0.0, 0.0, 0.0)))
     without = dataclasses.replace(mounted, data={key: entry for key, entry in mounted.data.items() if key != MOUNTS})
@@ -174,23 +167,19 @@ class Heard:
         return [self.lookup(*pair) for pair in pairs]
 
 
-def test_the_visualizers_show_the_clouds_from_the_mounts(mounted):
+def test_visualizers_and_collection_see_from_the_mounts_that_are_broadcast(mounted):
     shown = placement(OPTIONS, SimpleNamespace(file=mounted), Heard(("base_link", "lidar_left_link", DESCRIBED)))
     expected = footprint_from_base(TRUE_FLOOR) @ TRUE_LEFT
     np.testing.assert_allclose(shown.footprint_from_lidar["left"], expected, atol=1e-9)
-
-
-@pytest.mark.parametrize("broadcast", [True, False])
-def test_the_collection_sees_the_arm_from_the_mount_that_is_broadcast(mounted, broadcast):
     frames = [
         ("base_link", "lidar_left_link", DESCRIBED), ("lidar_left_link", "lidar_right_calibrated", LEFT_FROM_RIGHT),
         ("base_link", "floor_plane", inverse(mounted.footprint_from_base)),
-        *[("base_link", "lidar_left_calibrated", TRUE_LEFT)] * broadcast,
     ]  # fmt: skip
-    placed = calibrated_poses(OPTIONS, Heard(*frames), watchdog=None)
-    expected = mounted.footprint_from_base @ (TRUE_LEFT if broadcast else DESCRIBED)
-    np.testing.assert_allclose(placed.footprint_from_lidar["left"], expected, atol=1e-9)
-    np.testing.assert_allclose(placed.footprint_from_lidar["right"], expected @ LEFT_FROM_RIGHT, atol=1e-9)
+    for left, further in ((TRUE_LEFT, [("base_link", "lidar_left_calibrated", TRUE_LEFT)]), (DESCRIBED, [])):
+        placed = calibrated_poses(OPTIONS, Heard(*frames, *further), watchdog=None)
+        expected = mounted.footprint_from_base @ left
+        np.testing.assert_allclose(placed.footprint_from_lidar["left"], expected, atol=1e-9)
+        np.testing.assert_allclose(placed.footprint_from_lidar["right"], expected @ LEFT_FROM_RIGHT, atol=1e-9)
 
 
 LEFT_FROM_MAST = from_xyz_rpy((-0.6, 0.4, 0.5), np.radians([10.0, 20.0, -70.0]))

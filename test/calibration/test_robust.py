@@ -51,7 +51,7 @@ def test_a_twist_is_found_among_outliers_which_lose_their_weight():
     assert not fit.weights[:60].any() and fit.weights[60:].mean() > 0.85
 
 
-def test_the_scale_is_the_ratio_of_residuals_to_their_expected_size():
+def test_the_scale_is_the_ratio_of_residuals_to_their_expected_size_and_counts_what_the_twist_explains():
     jacobian, values, variances = scene()
     assert tukey_fit(jacobian, values, variances).scale == pytest.approx(1.0, abs=0.1)
     assert tukey_fit(jacobian, values, 100 * variances).scale == 1.0
@@ -62,9 +62,6 @@ def test_the_scale_is_the_ratio_of_residuals_to_their_expected_size():
     assert fit.scale == pytest.approx(np.sqrt(normalised @ normalised / (kept.sum() - 6)), rel=1e-9)
     ratios = (values + jacobian @ fit.twist) / np.sqrt(variances / 25)
     np.testing.assert_allclose(fit.weights, tukey_weights(ratios / (TUKEY * robust_deviation(ratios))), atol=1e-4)
-
-
-def test_the_scale_of_few_residuals_counts_what_the_twist_explains():
     jacobian, values, variances = (array[:10] for array in scene())
     fit = tukey_fit(jacobian, values, variances / 400)
     assert np.all(fit.weights > 0)
