@@ -48,16 +48,6 @@ def test_what_a_world_does_not_show_is_named_and_left_at_the_guess(world, sensor
         assert distance < 0.05 and angle < np.deg2rad(0.5)  # the truth is 5 mm from the guess
 
 
-@pytest.mark.long
-def test_turning_the_robot_helps_where_a_hall_is_seen_square_on():
-    scene = SimulatedScene("empty_hall")
-    square = align([scene.frame(tick) for tick in range(4)], scene.initial, scene.settings)
-    assert "base y" in square.refusals[0] and "turn the robot" in square.refusals[0]
-    scene.place(0.0, 0.0, 0.8)
-    turned = align([scene.frame(tick) for tick in range(4)], scene.initial, scene.settings)
-    assert_aligned(scene, turned, 1.5)
-
-
 @pytest.mark.parametrize(
     ("before", "after", "x", "yaw"), [(5, 5, 0.015, 0.0), (1, 1, 0.0, np.pi / 2)], ids=["pushed", "turned"]
 )

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from stretch_sim_cal.calibration.mounts.residuals import (
-    NEAR_DEVIATIONS,
     NEAR_RANGES,
     CloudReader,
     LidarRays,
@@ -171,18 +170,6 @@ def test_priors_of_the_lidars_are_about_their_own_origins():
         about = adjoint(from_rotation_translation(np.eye(3), -nominal[side][:3, 3]))
         own = np.diag([0.05**2] * 3 + [np.radians(5.0) ** 2] * 3)
         np.testing.assert_allclose(about @ covariance @ about.T, own, atol=1e-15)
-
-
-def test_links_vary_by_half_for_their_origin_and_half_for_their_mesh():
-    deviations = np.sqrt(ROBOT.variances())
-    half = np.sqrt(0.5)
-    one = np.repeat([1e-3 * half, np.radians(0.1) * half], 3)
-    joints = [0.003, 0.004, 0.002, 0.004, *np.tile(NEAR_DEVIATIONS, 2), *[0.001, 0.002] * 2]
-    np.testing.assert_allclose(deviations, [*np.zeros(12), *np.tile(one, 4), *joints])
-    settings = MountSettings(link_position=0.0, link_angle=0.0, joint_offsets=SETTINGS.joint_offsets)
-    exact = np.sqrt(RobotUnknowns(SURFACES, settings, ("left", "right"), num_samples=2).variances())
-    np.testing.assert_allclose(exact[:38], [*np.zeros(12), *np.full(24, 1e-5), 0.02, 0.02])
-    np.testing.assert_allclose(exact[38:], [2e-5, 2e-5, *np.tile(NEAR_DEVIATIONS, 2), *[1e-5] * 4])
 
 
 def test_noise_is_along_the_ray_and_the_surfaces_own_across_it():
