@@ -181,6 +181,7 @@ def test_a_file_from_before_some_waves_of_directions_says_nothing_of_them(kept, 
         np.testing.assert_array_equal(values, np.r_[known[:-waves], np.zeros(waves)])
 
 
+@pytest.mark.long
 def test_the_floor_knows_the_range_offset_that_the_alignment_found():
     """A floor alone takes ranges that are 8 mm too long for a floor that is lower."""
     biases = np.full(64, 0.008)

@@ -108,6 +108,7 @@ def test_a_left_cloud_that_is_bent_is_refused():
     assert "impossible_wander" in {each.code for each in align(bent, scene.initial, scene.settings).refusals}
 
 
+@pytest.mark.long
 def test_three_planes_are_enough_for_lidars_whose_ranges_are_right():
     """By three planes a range scale and a translation look alike: what the second opinion takes for a scale must not
     stay in lidars that have none."""

@@ -108,6 +108,7 @@ def test_the_stations_are_where_the_robot_stood(driven, result):
         assert distance < 0.006 and angle < np.radians(0.03)
 
 
+@pytest.mark.long
 def test_lidars_that_are_turned_far_from_their_description_are_refused(driven):
     turn = from_xyz_rpy(rpy=(0.0, 0.0, np.radians(18.0)))
     rig = dataclasses.replace(driven.rig, footprint_from_base=turn @ driven.rig.footprint_from_base)
