@@ -214,15 +214,12 @@ def test_methods_are_found_by_name_and_another_package_may_add_one_but_replaces_
         methods.alignment_method("broken")
 
 
-@pytest.mark.parametrize(
-    ("changes", "told"),
-    [
-        (None, "method 'theirs': solve: its result is of type NoneType, expected AlignmentResult"),
-        ({"right_to_left": np.full((4, 4), np.nan)}, "its result: right_to_left: is not a 4x4 matrix of finite"),
-        ({"covariance": np.zeros((6, 6))}, "its result: covariance is not a positive definite matrix (6, 6)"),
-        ({"refusals": "too far"}, "its result: refusals and warnings have to be lists"),
-    ],
-)
+@pytest.mark.parametrize(("changes", "told"), [
+    (None, "method 'theirs': solve: its result is of type NoneType, expected AlignmentResult"),
+    ({"right_to_left": np.full((4, 4), np.nan)}, "its result: right_to_left: is not a 4x4 matrix of finite"),
+    ({"covariance": np.zeros((6, 6))}, "its result: covariance is not a positive definite matrix (6, 6)"),
+    ({"refusals": "too far"}, "its result: refusals and warnings have to be lists"),
+])  # fmt: skip
 def test_what_another_package_s_method_returns_is_looked_at(changes, told, monkeypatch):
     fine = AlignmentResult(np.eye(4), 1e-6 * np.eye(6), 0.001, 1, "theirs", 0.5, [])
     result = None if changes is None else replace(fine, **changes)

@@ -2,14 +2,7 @@
 
 import numpy as np
 import pytest
-from alignment_scenes import (
-    FEW_RAYS,
-    SimulatedScene,
-    align,
-    assert_aligned,
-    off_by,
-    room_of,
-)
+from alignment_scenes import FEW_RAYS, SimulatedScene, align, assert_aligned, off_by, room_of
 from floor_scenes import box
 from top_and_dome import top_and_dome
 
@@ -22,15 +15,12 @@ from stretch_sim_cal.geometry.transforms import error, from_xyz_rpy, inverse
 from stretch_sim_cal.simulation import solids
 
 
-@pytest.mark.parametrize(
-    ("world", "sensor", "unobserved"),
-    [
-        ("long_corridor", FEW_RAYS, ["sliding along base x"]),
-        pytest.param("single_wall", "jt128_sparse", ["sliding along base y"], marks=pytest.mark.long),
-        ("open_field", FEW_RAYS, ["sliding along base x", "sliding along base y", "turning about base z"]),
-        pytest.param("round_room", "jt128_sparse", ["turning about base z"], marks=pytest.mark.long),
-    ],
-)
+@pytest.mark.parametrize(("world", "sensor", "unobserved"), [
+    ("long_corridor", FEW_RAYS, ["sliding along base x"]),
+    pytest.param("single_wall", "jt128_sparse", ["sliding along base y"], marks=pytest.mark.long),
+    ("open_field", FEW_RAYS, ["sliding along base x", "sliding along base y", "turning about base z"]),
+    pytest.param("round_room", "jt128_sparse", ["turning about base z"], marks=pytest.mark.long),
+])  # fmt: skip
 def test_what_a_world_does_not_show_is_named_and_left_at_the_guess(world, sensor, unobserved):
     scene = SimulatedScene(world, sensor=sensor)
     result = align([scene.frame(tick) for tick in range(3)], scene.initial, scene.settings)

@@ -131,18 +131,15 @@ def test_the_fleet_folder_names_robot_and_tool_the_users_file_first(tmp_path):
         assert robot_identity(environment)["tool_id"] == tool
 
 
-@pytest.mark.parametrize(
-    "change, message",
-    [
-        (lambda p: p.update(shape_fitting_method="blob"), "shape_fitting_method 'blob'"),
-        (lambda p: p["parameters"].pop(), "5 parameters; the grid requires 6"),
-        (lambda p: p["parameters"][2].pop("r1"), r"parameters\[2\].*r1"),
-        (lambda p: p["parameters"][1].update(r1=0.0, r2=0.0, x2=0.0, y2=0.0), r"parameters\[1\].*without an area"),
-        (lambda p: p.update(wrist_yaws=[0.0, 0.0, 1.0]), "wrist_yaws does not increase"),
-        (lambda p: p.update(arm_extensions=["x", 1.0]), "arm_extensions is not a list of numbers"),
-        (lambda p: p.update(covers=[1]), "covers"),
-    ],
-)
+@pytest.mark.parametrize("change, message", [
+    (lambda p: p.update(shape_fitting_method="blob"), "shape_fitting_method 'blob'"),
+    (lambda p: p["parameters"].pop(), "5 parameters; the grid requires 6"),
+    (lambda p: p["parameters"][2].pop("r1"), r"parameters\[2\].*r1"),
+    (lambda p: p["parameters"][1].update(r1=0.0, r2=0.0, x2=0.0, y2=0.0), r"parameters\[1\].*without an area"),
+    (lambda p: p.update(wrist_yaws=[0.0, 0.0, 1.0]), "wrist_yaws does not increase"),
+    (lambda p: p.update(arm_extensions=["x", 1.0]), "arm_extensions is not a list of numbers"),
+    (lambda p: p.update(covers=[1]), "covers"),
+])  # fmt: skip
 def test_a_wrong_model_is_refused_by_name(change, message, tmp_path):
     save_body_shape_model(MODELS["tapered_capsule"], tmp_path / "model.yaml")
     data = yaml.safe_load((tmp_path / "model.yaml").read_text())

@@ -46,20 +46,17 @@ def test_the_published_names_are_understood_anywhere(tmp_path):
     assert (fit.returns.lowest, fit.returns.highest) == (0.06, 1.4)
 
 
-@pytest.mark.parametrize(
-    ("text", "says"),
-    [
-        ("zone: {margin: 0.1}", "mine.yaml: unknown key 'zone'; known are"),
-        ("zones: {margin: -0.1}", "mine.yaml: zones: margin: is -0.1; expected a value from 0 to 2"),
-        ("zones: {lowest: 2.0}", "mine.yaml: zones: heights must rise"),
-        ("fit: {method: square}", "mine.yaml: fit: method: is 'square'; expected one of tapered_capsule, "),
-        ("FIT_WRIST_YAW_DEPENDENT_BODY_SHAPE: maybe", "mine.yaml: fit: yaw_dependent: is 'maybe'"),
-        ("fit: {vertices: 2}", "mine.yaml: fit: vertices: is 2; expected one of 3 to 200"),
-        ("fit: {arm_dependent: true}\nFIT_ARM_EXTENSION_DEPENDENT_BODY_SHAPE: false", "arm_dependent is set twice"),
-        ("zones: {lowest: 0.0}", "mine.yaml: zones: lowest, for a fit, .*: is 0; expected a value from 0.02"),
-        ("fit: [circle]", "mine.yaml: fit: expected a mapping"),
-    ],
-)
+@pytest.mark.parametrize(("text", "says"), [
+    ("zone: {margin: 0.1}", "mine.yaml: unknown key 'zone'; known are"),
+    ("zones: {margin: -0.1}", "mine.yaml: zones: margin: is -0.1; expected a value from 0 to 2"),
+    ("zones: {lowest: 2.0}", "mine.yaml: zones: heights must rise"),
+    ("fit: {method: square}", "mine.yaml: fit: method: is 'square'; expected one of tapered_capsule, "),
+    ("FIT_WRIST_YAW_DEPENDENT_BODY_SHAPE: maybe", "mine.yaml: fit: yaw_dependent: is 'maybe'"),
+    ("fit: {vertices: 2}", "mine.yaml: fit: vertices: is 2; expected one of 3 to 200"),
+    ("fit: {arm_dependent: true}\nFIT_ARM_EXTENSION_DEPENDENT_BODY_SHAPE: false", "arm_dependent is set twice"),
+    ("zones: {lowest: 0.0}", "mine.yaml: zones: lowest, for a fit, .*: is 0; expected a value from 0.02"),
+    ("fit: [circle]", "mine.yaml: fit: expected a mapping"),
+])  # fmt: skip
 def test_a_fault_is_one_line_that_names_file_and_key(tmp_path, text, says):
     with pytest.raises(InputError, match=says) as error:
         fit_settings(written(tmp_path, text))

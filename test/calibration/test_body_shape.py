@@ -8,12 +8,7 @@ from scipy.interpolate import RegularGridInterpolator
 
 from stretch_sim_cal.calibration.body import FIT_METHODS
 from stretch_sim_cal.calibration.body.model import BodyShapeModel
-from stretch_sim_cal.calibration.body.shape import (
-    BodyShapeSettings,
-    PoseEvidence,
-    enclosing_shape,
-    fit_body_shape,
-)
+from stretch_sim_cal.calibration.body.shape import BodyShapeSettings, PoseEvidence, enclosing_shape, fit_body_shape
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.points import convex_hull
 from stretch_sim_cal.geometry.shapes import Circle, ConvexPolygon, TaperedCapsule

@@ -77,24 +77,18 @@ def unsure(length, angle):
     return np.diag([1e-8, length**2, 1e-8, 1e-10, 1e-10, angle**2])
 
 
-@pytest.mark.parametrize(
-    "given, words",
-    [
-        ({}, []),
-        ({"age": 365, "floor_age": 365}, []),
-        ({"age": 366, "floor_age": 300}, ["is 366 days old"]),
-        ({"age": -0.9, "floor_age": -0.95}, []),
-        ({"age": -0.5, "floor_age": -1.1}, ["has a timestamp in the future (2026-06-02)"]),
-        ({"age": 1, "floor_age": 2}, ["the floor is older than the alignment"]),
-        ({"covariance": None}, ["the alignment has no covariance"]),
-        ({"covariance": unsure(0.00099, 0.019 * DEGREE)}, []),
-        ({"covariance": unsure(0.00101, 0.0)}, ["the alignment is uncertain: standard deviation 1.01 mm, 0.001 deg"]),
-        ({"covariance": unsure(0.0, 0.021 * DEGREE)}, ["the alignment is uncertain: standard deviation 0.10 mm"]),
-        ({"floor_covariance": np.diag([0.0005, 0.09 * DEGREE, 0]) ** 2}, []),
-        ({"floor_covariance": np.diag([0.0005, 0, 0.11 * DEGREE]) ** 2}, ["the floor is uncertain"]),
-        ({"floor_covariance": np.diag([0.002, 0, 0]) ** 2}, ["the floor is uncertain: standard deviation 2.00 mm"]),
-    ],
-)
+@pytest.mark.parametrize("given, words", [
+    ({}, []), ({"age": 365, "floor_age": 365}, []), ({"age": 366, "floor_age": 300}, ["is 366 days old"]),
+    ({"age": -0.9, "floor_age": -0.95}, []),
+    ({"age": -0.5, "floor_age": -1.1}, ["has a timestamp in the future (2026-06-02)"]),
+    ({"age": 1, "floor_age": 2}, ["the floor is older than the alignment"]),
+    ({"covariance": None}, ["the alignment has no covariance"]), ({"covariance": unsure(0.00099, 0.019 * DEGREE)}, []),
+    ({"covariance": unsure(0.00101, 0.0)}, ["the alignment is uncertain: standard deviation 1.01 mm, 0.001 deg"]),
+    ({"covariance": unsure(0.0, 0.021 * DEGREE)}, ["the alignment is uncertain: standard deviation 0.10 mm"]),
+    ({"floor_covariance": np.diag([0.0005, 0.09 * DEGREE, 0]) ** 2}, []),
+    ({"floor_covariance": np.diag([0.0005, 0, 0.11 * DEGREE]) ** 2}, ["the floor is uncertain"]),
+    ({"floor_covariance": np.diag([0.002, 0, 0]) ** 2}, ["the floor is uncertain: standard deviation 2.00 mm"]),
+])  # fmt: skip
 def test_what_a_user_should_know_of_a_file(given, words):
     found = concerns(file(**given), NOW)
     assert len(found) == len(words) and all(word in concern for word, concern in zip(words, found, strict=True))

@@ -8,16 +8,7 @@ from dataclasses import replace
 import edited_clouds as returns
 import numpy as np
 import pytest
-from alignment_scenes import (
-    FEW_RAYS,
-    FOUR_SIGMA,
-    FRAMES,
-    REAL,
-    RealScene,
-    SimulatedScene,
-    align,
-    drawn_scene,
-)
+from alignment_scenes import FEW_RAYS, FOUR_SIGMA, FRAMES, REAL, RealScene, SimulatedScene, align, drawn_scene
 from comparing import chi_square
 
 import stretch_sim_cal as cal
@@ -41,9 +32,7 @@ def agree(covariance: np.ndarray, other: np.ndarray) -> bool:
     return bool(ratios.min() > 1.0 / 1.5 and ratios.max() < 1.5)
 
 
-def test_neither_the_order_of_lidars_frames_and_points_nor_the_frames_of_lidars_and_base_matter(
-    result,
-):
+def test_neither_the_order_of_lidars_frames_and_points_nor_the_frames_of_lidars_and_base_matter(result):
     """Lidars are exchanged, their clouds turned about their spin axes, and both are elsewhere in base_link."""
     scene, rng = drawn_scene(), np.random.default_rng(1)
     left, right = (from_xyz_rpy(rpy=(0.0, 0.0, yaw)) for yaw in (2.2, -0.9))

@@ -116,19 +116,16 @@ def test_lidars_that_may_be_swapped_are_named_and_one_lidar_has_no_other(pose, r
 SUPPORT = {"area": 1.0, "gap": 150 * DEGREE, "gap_bearing": 0.5 * np.pi, "level_share": 0.6}
 
 
-@pytest.mark.parametrize(
-    "changes, worst_place, deviations, warning, refusal, figure",
-    [
-        ({}, "", (0.005, 0.1), [], [], ""),
-        ({"area": 0.99}, "", (0, 0), [], ["little_floor"], " 0.99 m2 of floor support the plane, 1 m2"),
-        ({"gap": 151 * DEGREE}, "", (0, 0), [], ["floor_on_one_side"], " 151 deg to the left (at most 150"),
-        ({"level_share": 0.59}, "", (0, 0), [], ["floor_not_plane"], " 59 % of it within 1.5 m"),
-        ({"level_share": 0.5}, "high", (0, 0), [], ["floor_not_plane"], " 50 % of it within 1.5 m"),
-        ({"level_share": 0.75}, "high", (0, 0), ["floor_partly_level"], [], "25 % of the floor"),
-        ({}, "", (0.0051, 0), [], ["uncertain_floor"], " 5.10 mm, at most 5"),
-        ({}, "", (0, 0.101), [], ["uncertain_floor"], " 0.101 deg, at most 0.100 deg"),
-    ],
-)
+@pytest.mark.parametrize("changes, worst_place, deviations, warning, refusal, figure", [
+    ({}, "", (0.005, 0.1), [], [], ""),
+    ({"area": 0.99}, "", (0, 0), [], ["little_floor"], " 0.99 m2 of floor support the plane, 1 m2"),
+    ({"gap": 151 * DEGREE}, "", (0, 0), [], ["floor_on_one_side"], " 151 deg to the left (at most 150"),
+    ({"level_share": 0.59}, "", (0, 0), [], ["floor_not_plane"], " 59 % of it within 1.5 m"),
+    ({"level_share": 0.5}, "high", (0, 0), [], ["floor_not_plane"], " 50 % of it within 1.5 m"),
+    ({"level_share": 0.75}, "high", (0, 0), ["floor_partly_level"], [], "25 % of the floor"),
+    ({}, "", (0.0051, 0), [], ["uncertain_floor"], " 5.10 mm, at most 5"),
+    ({}, "", (0, 0.101), [], ["uncertain_floor"], " 0.101 deg, at most 0.100 deg"),
+])  # fmt: skip
 def test_the_support_of_a_floor_has_limits(changes, worst_place, deviations, warning, refusal, figure):
     found, tilt = Findings(), deviations[1] * DEGREE
     covariance = np.diag(np.square([deviations[0], 0.5 * tilt, tilt])) * (1 - 1e-9)
@@ -149,19 +146,16 @@ def test_a_floor_whose_unevenness_makes_it_too_uncertain_is_to_be_left(share, re
 RISE = 1.5**2 / 2  # m within 1.5 m per unit of curvature
 
 
-@pytest.mark.parametrize(
-    "shape, warning, refusal, figures",
-    [
-        ({"curvature": (0.0004 / RISE, 0, 0), "unevenness": 0.0005}, [], [], ()),
-        ({"curvature": (0, 0.001 / RISE, 0)}, ["floor_curved"], [], ("1.0 mm within 1.5 m",)),
-        ({"curvature": (0, 0, -0.0031 / RISE)}, [], ["floor_not_plane"], ("3.1 mm within 1.5 m",)),
-        ({"unevenness": 0.0006}, ["floor_uneven"], [], ("0.6 mm",)),
-        ({"step": Step(0.8, 0.0, 0.012)}, ["floor_step"], [], ("0.8 m ahead", "12.0 mm higher")),
-        ({"step": Step(0.3, 0.0, 0.012)}, ["floor_step"], [], ()),
-        ({"step": Step(0.29, np.pi, -0.004)}, [], ["floor_step"], ("4.0 mm lower",)),
-        ({"step": Step(0.5, 0.0, 0.0, -0.01)}, ["floor_step"], [], ("bends 0.5 m ahead", "falls by 0.57 deg")),
-    ],
-)
+@pytest.mark.parametrize("shape, warning, refusal, figures", [
+    ({"curvature": (0.0004 / RISE, 0, 0), "unevenness": 0.0005}, [], [], ()),
+    ({"curvature": (0, 0.001 / RISE, 0)}, ["floor_curved"], [], ("1.0 mm within 1.5 m",)),
+    ({"curvature": (0, 0, -0.0031 / RISE)}, [], ["floor_not_plane"], ("3.1 mm within 1.5 m",)),
+    ({"unevenness": 0.0006}, ["floor_uneven"], [], ("0.6 mm",)),
+    ({"step": Step(0.8, 0.0, 0.012)}, ["floor_step"], [], ("0.8 m ahead", "12.0 mm higher")),
+    ({"step": Step(0.3, 0.0, 0.012)}, ["floor_step"], [], ()),
+    ({"step": Step(0.29, np.pi, -0.004)}, [], ["floor_step"], ("4.0 mm lower",)),
+    ({"step": Step(0.5, 0.0, 0.0, -0.01)}, ["floor_step"], [], ("bends 0.5 m ahead", "falls by 0.57 deg")),
+])  # fmt: skip
 def test_a_curve_of_half_a_millimetre_is_reported_one_of_three_refused(shape, warning, refusal, figures):
     found = Findings()
     flat = {"curvature": (0.0, 0.0, 0.0), "unevenness": 0.0, "seen_alike": 0.0, "step": None}
@@ -170,16 +164,11 @@ def test_a_curve_of_half_a_millimetre_is_reported_one_of_three_refused(shape, wa
     assert all(figure in finding for finding in found.warnings + found.refusals for figure in figures)
 
 
-@pytest.mark.parametrize(
-    "increment, deviation, warned, refused, figure",
-    [
-        ((0.0029, 0.0, 0.0), 0.001, False, False, ""),
-        ((-0.0031, 0.0, 0.0), 1.0, False, True, "3.10 mm and 0.000 deg"),
-        ((0.0, 0.08 * DEGREE, 0.07 * DEGREE), 1.0, False, True, "0.00 mm and 0.106 deg"),
-        ((0.0010, 0.0, 0.0), 0.00025, False, False, ""),
-        ((0.0010, 0.0, 0.0), 0.00024, True, False, "1.00 mm"),
-    ],
-)
+@pytest.mark.parametrize("increment, deviation, warned, refused, figure", [
+    ((0.0029, 0.0, 0.0), 0.001, False, False, ""), ((-0.0031, 0.0, 0.0), 1.0, False, True, "3.10 mm and 0.000 deg"),
+    ((0.0, 0.08 * DEGREE, 0.07 * DEGREE), 1.0, False, True, "0.00 mm and 0.106 deg"),
+    ((0.0010, 0.0, 0.0), 0.00025, False, False, ""), ((0.0010, 0.0, 0.0), 0.00024, True, False, "1.00 mm"),
+])  # fmt: skip
 def test_two_floors_are_one_within_the_alignments_uncertainty(increment, deviation, warned, refused, figure):
     found = Findings()
     covariance = np.diag([deviation, DEGREE, DEGREE]) ** 2
@@ -211,19 +200,14 @@ def test_no_motion_is_no_finding_and_a_floor_that_one_lidar_sees_no_disagreement
 SENSOR = load_sensor("jt128")
 
 
-@pytest.mark.parametrize(
-    "name, deviations, code, figure",
-    [
-        ("range_offset", 4.1, "beyond_sensor_file", f"range_offset of {4100 * SENSOR.spread.range_offset:.2f} +- 1"),
-        ("range_offset", -4.1, "beyond_sensor_file", " 4.1 "),
-        ("range_offset", 3.9, None, ""),
-        ("range_scale", 5.0, "beyond_sensor_file", f"{5 * SENSOR.spread.range_scale:.5f} +- 0.00100"),
-        ("channel_range_spread", 2.1, "beyond_sensor_file", "channel_range by 2.1"),
-        ("channel_range_spread", 1.9, None, ""),
-        ("optical_centre_share", 1.0, "driver_uncorrected", "the optical centre"),
-        ("optical_centre_share", 0.502, None, ""),
-    ],
-)
+@pytest.mark.parametrize("name, deviations, code, figure", [
+    ("range_offset", 4.1, "beyond_sensor_file", f"range_offset of {4100 * SENSOR.spread.range_offset:.2f} +- 1"),
+    ("range_offset", -4.1, "beyond_sensor_file", " 4.1 "), ("range_offset", 3.9, None, ""),
+    ("range_scale", 5.0, "beyond_sensor_file", f"{5 * SENSOR.spread.range_scale:.5f} +- 0.00100"),
+    ("channel_range_spread", 2.1, "beyond_sensor_file", "channel_range by 2.1"),
+    ("channel_range_spread", 1.9, None, ""), ("optical_centre_share", 1.0, "driver_uncorrected", "the optical centre"),
+    ("optical_centre_share", 0.502, None, ""),
+])  # fmt: skip
 def test_a_lidar_beyond_its_sensor_file_is_named_with_its_error(name, deviations, code, figure):
     value = deviations * getattr(SENSOR.spread, name.removesuffix("_spread"), 1.0)
     found = findings.unit_warnings({f"{name}_right": value, f"{name}_right_std": 0.001}, SENSOR)
@@ -445,16 +429,11 @@ def test_mounts_that_contradict_the_alignment_are_reported(sigmas, reported):
     assert len(found) == reported and all(f"{sigmas} sigma" in finding for finding in found)
 
 
-@pytest.mark.parametrize(
-    "points, directions, off, figure",
-    [
-        (500, [Direction("sliding along base x", 0.01, 0.002)], (0, 0), None),
-        (499, [TURNING], (0, 0), "only 499 returns"),
-        (500, [TURNING], (0, 0), "turning about base z: standard deviation 1.10 deg"),
-        (500, [], (900, 0), "900 mm and 0.0 deg"),
-        (500, [], (0, 90), "0 mm and 90.0 deg"),
-    ],
-)
+@pytest.mark.parametrize("points, directions, off, figure", [
+    (500, [Direction("sliding along base x", 0.01, 0.002)], (0, 0), None), (499, [TURNING], (0, 0), "only 499 returns"),
+    (500, [TURNING], (0, 0), "turning about base z: standard deviation 1.10 deg"),
+    (500, [], (900, 0), "900 mm and 0.0 deg"), (500, [], (0, 90), "0 mm and 90.0 deg"),
+])  # fmt: skip
 def test_mounts_are_refused_without_returns_or_far_from_the_description(points, directions, off, figure):
     poses, nominal = {"left": DESCRIBED, "right": moved(*off)}, dict.fromkeys(SIDES, DESCRIBED)
     counts, weak = {"left": 500, "right": points}, {"left": [], "right": directions}
@@ -470,15 +449,10 @@ def test_one_lidar_that_sees_the_robot_is_enough_for_those_that_are_tied_to_it(c
     assert [finding.split()[0] for finding in found] == refused
 
 
-@pytest.mark.parametrize(
-    "millimetres, degrees, sigma, figure",
-    [
-        (6, 0.0, 0.001, "6 mm and 0.0 deg from its described pose (standard deviation 2 mm, 0.2"),
-        (4, 0.5, 0.001, "4 mm and 0.5 deg"),
-        (4, 0.2, 0.0001, None),
-        (6, 0.0, 0.0011, None),
-    ],
-)
+@pytest.mark.parametrize("millimetres, degrees, sigma, figure", [
+    (6, 0.0, 0.001, "6 mm and 0.0 deg from its described pose (standard deviation 2 mm, 0.2"),
+    (4, 0.5, 0.001, "4 mm and 0.5 deg"), (4, 0.2, 0.0001, None), (6, 0.0, 0.0011, None),
+])  # fmt: skip
 def test_a_left_lidar_is_off_if_that_is_significant_and_matters(millimetres, degrees, sigma, figure):
     covariance = np.kron(np.eye(2), np.diag([sigma**2] * 3 + [(0.1 * DEGREE) ** 2] * 3))
     described = from_xyz_rpy((0, 0, 0), (0.3, 0.2, 0.1))

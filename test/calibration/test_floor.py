@@ -293,18 +293,14 @@ WALLS = [box([6, 10, 0.5], [-2.9, 0, 0.25]), box([6, 6, 0.5], [2, 3.5, 0.25]), b
 BOWL = shaped(lambda x, y: 0.003 * (x**2 + y**2))
 
 
-@pytest.mark.parametrize(
-    "scene, refusal",
-    [
-        ({"world": "uneven", "sensor": "jt128_sparse"}, "floor_not_plane: .* mm (higher|lower) than the plane"),
-        ({"things": [box([6, 12, 0.008], [3.1, 0, 0])]}, "floor_step: "),
-        ({"things": [BOWL], "without": ("floor", "ground")}, "floor_not_plane: .* it curves by"),
-        ({"things": [box([0.8, 0.8, 0.3], [0, 0, 0.15])], "stands_on": 0.3}, "little_floor: .*clear the floor"),
-        ({"things": WALLS}, "floor_on_one_side: .* behind"),
-        ({"things": [box([0.5, 0.5, 0.02], [0, 0, 0])], "stands_on": 0.01}, "floor_at_wheels: "),
-    ],
-    ids=["uneven", "astride a step", "deep bowl", "small pedestal", "floor on one side", "small plate"],
-)
+@pytest.mark.parametrize("scene, refusal", [
+    ({"world": "uneven", "sensor": "jt128_sparse"}, "floor_not_plane: .* mm (higher|lower) than the plane"),
+    ({"things": [box([6, 12, 0.008], [3.1, 0, 0])]}, "floor_step: "),
+    ({"things": [BOWL], "without": ("floor", "ground")}, "floor_not_plane: .* it curves by"),
+    ({"things": [box([0.8, 0.8, 0.3], [0, 0, 0.15])], "stands_on": 0.3}, "little_floor: .*clear the floor"),
+    ({"things": WALLS}, "floor_on_one_side: .* behind"),
+    ({"things": [box([0.5, 0.5, 0.02], [0, 0, 0])], "stands_on": 0.01}, "floor_at_wheels: "),
+], ids=["uneven", "astride a step", "deep bowl", "small pedestal", "floor on one side", "small plate"])  # fmt: skip
 def test_a_floor_that_is_no_plane_around_the_robot_is_refused(scene, refusal):
     assert re.search(refusal, the_refusal(Scene(**scene).solve()))
 

@@ -229,15 +229,12 @@ def test_too_few_returns_are_refused_and_not_written_and_no_samples_named(robot,
         calibrate_mounts(robot.surfaces, [torn], robot.nominal)
 
 
-@pytest.mark.parametrize(
-    ("change", "says"),
-    [
-        ({"data": {}}, "lidar_mounts: needs data"),
-        ({"convention": "p_lidar = data.SIDE * p_base_link"}, "lidar_mounts: unknown convention"),
-        ({"covariance": np.zeros((12, 12)).tolist()}, "lidar_mounts: covariance: its diagonal is not positive"),
-        ({"covariance": np.diag([1e-6] * 11 + [-1e-6]).tolist()}, "lidar_mounts: covariance: its diagonal"),
-    ],
-)
+@pytest.mark.parametrize(("change", "says"), [
+    ({"data": {}}, "lidar_mounts: needs data"),
+    ({"convention": "p_lidar = data.SIDE * p_base_link"}, "lidar_mounts: unknown convention"),
+    ({"covariance": np.zeros((12, 12)).tolist()}, "lidar_mounts: covariance: its diagonal is not positive"),
+    ({"covariance": np.diag([1e-6] * 11 + [-1e-6]).tolist()}, "lidar_mounts: covariance: its diagonal"),
+])  # fmt: skip
 def test_mounts_that_are_torn_mean_something_else_or_would_be_exact_are_refused(change, says):
     entry = {"data": {side: np.eye(4).tolist() for side in SIDES}, "covariance": (1e-6 * np.eye(12)).tolist()}
     assert stored_mounts(CalibrationFile.from_mapping({"lidar_mounts": entry})) is not None

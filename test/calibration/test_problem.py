@@ -9,15 +9,7 @@ from scipy import sparse
 
 from stretch_sim_cal.calibration import reduction as reducing
 from stretch_sim_cal.calibration import solver as solving
-from stretch_sim_cal.calibration.problem import (
-    RANGES,
-    UNKNOWN,
-    NormalEquations,
-    Priors,
-    State,
-    Unknowns,
-    floor_rows,
-)
+from stretch_sim_cal.calibration.problem import RANGES, UNKNOWN, NormalEquations, Priors, State, Unknowns, floor_rows
 from stretch_sim_cal.calibration.solver import Solution, Solver, sensor_numbers
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.planes import Plane

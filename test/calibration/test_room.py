@@ -8,18 +8,8 @@ import pytest
 
 from stretch_sim_cal.calibration.clouds import DirectionCells, cloud_of
 from stretch_sim_cal.calibration.patches import Fits, Noise, Patches, remeasured
-from stretch_sim_cal.calibration.problem import (
-    NormalEquations,
-    State,
-    Unknowns,
-)
-from stretch_sim_cal.calibration.room import (
-    FloorTrust,
-    measure_gaps,
-    remeasured_block,
-    room_block,
-    scale_of,
-)
+from stretch_sim_cal.calibration.problem import NormalEquations, State, Unknowns
+from stretch_sim_cal.calibration.room import FloorTrust, measure_gaps, remeasured_block, room_block, scale_of
 from stretch_sim_cal.calibration.surfaces import Lidar, in_base
 from stretch_sim_cal.geometry.transforms import SIDES
 from stretch_sim_cal.sensor.unit import INCIDENCE, OFFSET

@@ -83,19 +83,14 @@ def test_points_that_are_no_returns_are_left_out():
     assert are_returns(xyz(scan)).shape == (0,)
 
 
-@pytest.mark.parametrize(
-    ("change", "says"),
-    [
-        ({"data": b"\0" * 100}, "100 bytes, its description requires 312"),
-        ({"fields": [f for f in layout() if f.name != "z"]}, "no field z"),
-        ({"fields": []}, "no fields"),
-        ({"point_step": 20}, "timestamp reaches beyond point_step 20"),
-        ({"point_step": 0}, "point_step is 0"),
-        ({"fields": [f._replace(datatype=9) for f in layout()]}, "unknown datatype 9"),
-        ({"height": 2, "row_step": 11}, "row_step 11 is shorter"),
-        ({"width": 11}, "312 bytes, its description requires 286"),
-    ],
-)
+@pytest.mark.parametrize(("change", "says"), [
+    ({"data": b"\0" * 100}, "100 bytes, its description requires 312"),
+    ({"fields": [f for f in layout() if f.name != "z"]}, "no field z"), ({"fields": []}, "no fields"),
+    ({"point_step": 20}, "timestamp reaches beyond point_step 20"), ({"point_step": 0}, "point_step is 0"),
+    ({"fields": [f._replace(datatype=9) for f in layout()]}, "unknown datatype 9"),
+    ({"height": 2, "row_step": 11}, "row_step 11 is shorter"),
+    ({"width": 11}, "312 bytes, its description requires 286"),
+])  # fmt: skip
 def test_a_message_that_contradicts_itself_is_refused(change, says):
     message = message_of(scan_of())
     vars(message).update(change)

@@ -83,18 +83,13 @@ def test_another_robot_or_floor_does_not_continue_a_dataset(directory, tmp_path)
         DatasetWriter(tmp_path / "floor", footprint_from_base_link=tilted)
 
 
-@pytest.mark.parametrize(
-    "change, message",
-    [
-        (lambda m: m["samples"][1]["commanded"].pop("wrist_yaw"), "sample 1: commanded: has no wrist_yaw"),
-        (lambda m: m["samples"][1].update(id=0), "two samples have the id 0"),
-        (lambda m: m["samples"][1].update(file="../../etc/passwd.npz"), "sample 1: 'file'"),
-        (lambda m: m.update(frame="map"), "frame 'map'"),
-        (lambda m: m.update(format=9), "format 9"),
-        (lambda m: m.pop("samples"), "no list 'samples'"),
-        (lambda m: m.update(samples=[]), "lists no samples"),
-    ],
-)
+@pytest.mark.parametrize("change, message", [
+    (lambda m: m["samples"][1]["commanded"].pop("wrist_yaw"), "sample 1: commanded: has no wrist_yaw"),
+    (lambda m: m["samples"][1].update(id=0), "two samples have the id 0"),
+    (lambda m: m["samples"][1].update(file="../../etc/passwd.npz"), "sample 1: 'file'"),
+    (lambda m: m.update(frame="map"), "frame 'map'"), (lambda m: m.update(format=9), "format 9"),
+    (lambda m: m.pop("samples"), "no list 'samples'"), (lambda m: m.update(samples=[]), "lists no samples"),
+])  # fmt: skip
 def test_metadata_that_is_wrong_is_refused_by_name(directory, change, message):
     edit_metadata(directory, change)
     with pytest.raises(InputError, match=message):

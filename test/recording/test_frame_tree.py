@@ -21,15 +21,10 @@ def stretch(left: str = "lidar_left_link", right: str = "lidar_right_link") -> F
     return tree
 
 
-@pytest.mark.parametrize(
-    ("target", "source", "expected"),
-    [
-        ("base_link", "lidar_left_link", HEAD @ LEFT),
-        ("lidar_left_link", "base_link", inverse(HEAD @ LEFT)),
-        ("lidar_left_link", "lidar_right_link", inverse(LEFT) @ RIGHT),
-        ("/head_link", "head_link", np.eye(4)),
-    ],
-)
+@pytest.mark.parametrize(("target", "source", "expected"), [
+    ("base_link", "lidar_left_link", HEAD @ LEFT), ("lidar_left_link", "base_link", inverse(HEAD @ LEFT)),
+    ("lidar_left_link", "lidar_right_link", inverse(LEFT) @ RIGHT), ("/head_link", "head_link", np.eye(4)),
+])  # fmt: skip
 def test_transforms_chain_up_and_down(target, source, expected):
     assert np.allclose(stretch().lookup(target, source), expected)
 

@@ -124,15 +124,12 @@ def test_each_scan_of_one_lidar_is_a_set_and_two_lidars_of_one_topic_are_an_erro
         list(sets_of({"left": [0], "right": [0]}, right="/left"))
 
 
-@pytest.mark.parametrize(
-    ("right", "returns", "why"),
-    [
-        ([0, 1, 2], 0, "in each of 3 a cloud has no returns"),
-        ([20, 19, 18], 4, "2 stamps are before those of earlier clouds"),
-        ([20, 21, 22], 4, "never closer than 18000 ms; raise --max-time-difference"),
-        ([], 4, "only 3 left and 0 right clouds"),
-    ],
-)
+@pytest.mark.parametrize(("right", "returns", "why"), [
+    ([0, 1, 2], 0, "in each of 3 a cloud has no returns"),
+    ([20, 19, 18], 4, "2 stamps are before those of earlier clouds"),
+    ([20, 21, 22], 4, "never closer than 18000 ms; raise --max-time-difference"),
+    ([], 4, "only 3 left and 0 right clouds"),
+])  # fmt: skip
 def test_why_there_is_no_pair_is_told(right, returns, why):
     with pytest.raises(InputError, match=why):
         list(sets_of({"left": [0, 1, 2], "right": right}, returns))

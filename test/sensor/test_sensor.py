@@ -108,20 +108,15 @@ def test_a_wrong_sensor_file_is_refused_by_its_key(sensor_file, changes, named):
     assert str(error.value).startswith(f"{path}: {named}")
 
 
-@pytest.mark.parametrize(
-    "text, named",
-    [
-        ("sensor: jt129\n", "sensor"),
-        ("sensor: KIND\nvalues: {range_ofset: 1}\n", "values: unknown key 'range_ofset'"),
-        ("sensor: KIND\nvalues: {channel_range: [0.001]}\n", "values: channel_range"),
-        ("sensor: KIND\nvalues: {azimuth_harmonics_deg: [0, 0]}\n", "values: azimuth_harmonics_deg[0]"),
-        ("sensor: KIND\nstandard_deviations: {range_offset: -1}\n", "standard_deviations"),
-        ("sensor: KIND\nnot_determined: [colour]\n", "not_determined: unknown key 'colour'"),
-        ("sensor: KIND\nnot_determined: echo\n", "not_determined"),
-        ("sensor: KIND\nvalue: {}\n", "unknown key 'value'"),
-        ("sensor: KIND\nvalues: 3\n", "values"),
-    ],
-)
+@pytest.mark.parametrize("text, named", [
+    ("sensor: jt129\n", "sensor"), ("sensor: KIND\nvalues: {range_ofset: 1}\n", "values: unknown key 'range_ofset'"),
+    ("sensor: KIND\nvalues: {channel_range: [0.001]}\n", "values: channel_range"),
+    ("sensor: KIND\nvalues: {azimuth_harmonics_deg: [0, 0]}\n", "values: azimuth_harmonics_deg[0]"),
+    ("sensor: KIND\nstandard_deviations: {range_offset: -1}\n", "standard_deviations"),
+    ("sensor: KIND\nnot_determined: [colour]\n", "not_determined: unknown key 'colour'"),
+    ("sensor: KIND\nnot_determined: echo\n", "not_determined"), ("sensor: KIND\nvalue: {}\n", "unknown key 'value'"),
+    ("sensor: KIND\nvalues: 3\n", "values"),
+])  # fmt: skip
 def test_a_wrong_unit_file_is_refused_by_its_key(sensor_file, tmp_path, text, named):
     path = tmp_path / "unit.yaml"
     path.write_text(text.replace("KIND", str(sensor_file())), encoding="utf-8")
