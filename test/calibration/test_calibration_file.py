@@ -107,13 +107,10 @@ def test_without_convention_and_transform_the_floor_is_refused(published):
         CalibrationFile.load(published)
 
 
-@pytest.mark.parametrize(
-    "change, figure",
-    [
-        (lambda data: data[FLOOR]["data"].update(distance=0.05), "36.73 mm"),
-        (lambda data: data.update({FOOTPRINT_ALIAS: {"data": from_xyz_rpy([0, 0, 0.02]).tolist()}}), FOOTPRINT_ALIAS),
-    ],
-)
+@pytest.mark.parametrize("change, figure", [
+    (lambda data: data[FLOOR]["data"].update(distance=0.05), "36.73 mm"),
+    (lambda data: data.update({FOOTPRINT_ALIAS: {"data": from_xyz_rpy([0, 0, 0.02]).tolist()}}), FOOTPRINT_ALIAS),
+])  # fmt: skip
 def test_floors_that_contradict_each_other_are_named(published, change, figure):
     (sentence,) = CalibrationFile.load(edited(published, change)).contradictions
     assert figure in sentence

@@ -81,17 +81,11 @@ def centred(values: np.ndarray) -> np.ndarray:
 # Errors that both lidars share are nearly gauges (docs/estimate.md): they are only to be covered by the covariance.
 EFFECTS = {
     "none": (lambda side, rng: unit(), False),
-    "late at grazing incidence, 12 mm at 80 deg": (
-        lambda side, rng: unit(incidence=0.012 / (1.0 / np.cos(np.radians(80.0)) - 1.0)), False,
-    ),
     "weak echoes 6 mm late": (lambda side, rng: unit(echo=0.006), False),
     "elevations off by 0.05 deg, ranges by 10 mm and by 0.001": (
         lambda side, rng: unit(
             channel_elevation=by_channel(np.radians(0.05), rng), range_scale=0.001 * (1 - 2 * side), range_offset=0.01
         ), True,
-    ),
-    "elevations smoothly off by 0.05 deg": (
-        lambda side, rng: unit(channel_elevation=np.radians(0.05) * np.sin(2.0 * MODEL.elevations + side)), True,
     ),
     "azimuths off by 0.02 deg": (
         lambda side, rng: unit(channel_azimuth=centred(by_channel(np.radians(0.02), rng))), True,

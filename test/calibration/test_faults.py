@@ -186,12 +186,8 @@ def test_ours_is_at_least_as_exact_as_the_plain_methods_with_few_channels():
             ("stretch", 71013, "elevations wrong"),
             # 0.15 deg and 12 mm off with a twentieth of it said, as long as channels' azimuths erred independently, and
             # the components of an optical centre, too.
-            ("stretch", 73007, "beam origin 5 to 40 mm wrong"), ("stage", 199, "somebody in front of one lidar"),
-            ("stage", 191, "rotor angles wrong"), ("stage", 191, "elevations wrong"),
-            ("stretch", 71056, "firing times of another model"), ("dome", 542, "ranges 0.1 to 1 % wrong"),
-            ("stage", 192, "nothing"), ("stretch", 79110, "a mirror"), ("stage", 191, "a sector 2 to 20 cm too far"),
+            ("stretch", 73007, "beam origin 5 to 40 mm wrong"), ("stretch", 79110, "a mirror"),
             ("stage", 193, "three channels up to 8 cm wrong"), ("stage", 201, "a lidar turned about its axis for good"),
-            ("stage", 198, "returns that are none"), ("stage", 200, "one frame repeated"),
         )),
     ],
 )  # fmt: skip

@@ -306,11 +306,9 @@ def test_a_floor_that_is_no_plane_around_the_robot_is_refused(scene, refusal):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(
-    "height, size, y",
-    [(-0.004, (0.8, 0.4), 0.2), (0.008, (0.6, 0.9), -0.174), (0.004, (1.0, 0.1), -0.174)],
-    ids=["the others on a mat", "mat", "cable cover"],
-)
+@pytest.mark.parametrize("height, size, y", [
+    (-0.004, (0.8, 0.4), 0.2), (0.008, (0.6, 0.9), -0.174), (0.004, (1.0, 0.1), -0.174),
+], ids=["the others on a mat", "mat", "cable cover"])  # fmt: skip
 def test_a_wheel_on_a_mat_is_refused(height, size, y):
     scene, wheels = Scene(sensor="jt128_sparse", things=[box([*size, 2 * abs(height)], [0, y, 0])]), 0.26
     tilt = np.arctan2(height, wheels)  # m from the wheel at y = -0.174 to the axis of the other two

@@ -61,14 +61,9 @@ def nees(off, found, side):
     return off[own] @ np.linalg.solve(found.covariance[own, own], off[own])
 
 
-@pytest.mark.parametrize(
-    ("origins", "meshes", "least"),
-    [
-        (0.0, 0.0, 0.3),
-        (0.7, 0.7, 1.5),
-        *(pytest.param(*each, 1.5, marks=pytest.mark.long) for each in ((0, 1), (1, 0))),
-    ],
-)
+@pytest.mark.parametrize(("origins", "meshes", "least"), [
+    (0.0, 0.0, 0.3), (0.7, 0.7, 1.5), *(pytest.param(*each, 1.5, marks=pytest.mark.long) for each in ((0, 1), (1, 0))),
+])  # fmt: skip
 def test_the_covariance_is_as_large_as_the_errors_whichever_errors_the_model_has(observed, origins, meshes, least):
     random = np.random.default_rng(3)
     drawn = [observed.solved(random, origins, meshes) for _ in range(DRAWS)]

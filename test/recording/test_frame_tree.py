@@ -35,14 +35,11 @@ def test_older_and_newer_names_of_the_lidars_mean_the_same():
             assert np.allclose(tree.lookup(left, right), inverse(LEFT) @ RIGHT)
 
 
-@pytest.mark.parametrize(
-    ("change", "named"),
-    [
-        (lambda tree: tree.connect("base", "imu", LEFT), ["'imu' with 'base_link'", "below 'base'", "missing"]),
-        (lambda tree: tree.connect("lidar_left_link", "base_link", LEFT), ["loop", "base_link -> "]),
-        (lambda tree: None, ["'imu' is unknown", "head_link"]),
-    ],
-)
+@pytest.mark.parametrize(("change", "named"), [
+    (lambda tree: tree.connect("base", "imu", LEFT), ["'imu' with 'base_link'", "below 'base'", "missing"]),
+    (lambda tree: tree.connect("lidar_left_link", "base_link", LEFT), ["loop", "base_link -> "]),
+    (lambda tree: None, ["'imu' is unknown", "head_link"]),
+])  # fmt: skip
 def test_what_is_missing_is_named(change, named):
     tree = stretch()
     change(tree)
