@@ -70,6 +70,7 @@ def test_a_wrong_minimum_is_called_that_and_nothing_else(monkeypatch, off):
     assert len(refusals) == 1 and "do not fit together" in refusals[0]
 
 
+@pytest.mark.long
 def test_lidars_that_look_at_different_things_are_not_aligned():
     room, room_frames = room_of(FEW_RAYS)
     corridor = SimulatedScene("long_corridor", sensor=FEW_RAYS)

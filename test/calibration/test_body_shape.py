@@ -75,6 +75,7 @@ def test_without_the_outline_between_only_the_samples_are_enclosed():
     assert fit.model.arm_extensions == (0.0, 0.5) and fit.model.wrist_yaws == (0.0, 1.5)
 
 
+@pytest.mark.long
 def test_lift_and_pitch_are_covered_by_their_union():
     evidence = samples([0.0, 0.3], [0.0, 1.0], lifts=(0.2, 0.9), pitches=(-0.9, 0.9))
     fit = fit_body_shape(evidence, COARSE, outlines_at)

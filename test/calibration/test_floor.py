@@ -339,7 +339,7 @@ def test_the_floor_is_found_as_far_from_its_description_as_it_is_searched():
 
 
 def test_the_search_can_be_widened():
-    scene = Scene(base_height=0.08, mount=0.0)
+    scene = Scene(sensor="jt128_sparse", base_height=0.08, mount=0.0)
     result = scene.solve(frames=2)
     refusal = the_refusal(result)
     assert "no floor within 50 mm" in refusal

@@ -73,6 +73,7 @@ def test_exchanged_topics_of_a_robot_with_three_lidars_are_named(scene):
     assert "as if left and right were swapped" in untied.sentence
 
 
+@pytest.mark.long
 def test_a_third_lidar_that_fits_nothing_is_named_with_the_reason_and_leaves_the_others_as_sure_as_without_it(scene):
     result = cal.calibrate(scene.rig, scene.clouds, floor=False)
     untied = [finding for finding in result.findings if finding.code == "untied_lidar"]
