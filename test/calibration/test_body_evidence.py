@@ -179,9 +179,11 @@ def test_a_joint_that_did_not_arrive_is_reported_by_sample_and_part():
     assert "sample 2" in told and "check the joints" in told and evidence.payloads == {}
 
 
-def test_a_missing_part_is_reported():
+def test_a_missing_part_and_a_dataset_without_returns_from_the_robot_are_reported():
     evidence = gathered(without=("hand",))
     assert "the lidars see through hand: is a part of the description missing" in "\n".join(evidence.warnings)
+    nothing = [dataclasses.replace(pose, points=pose.points[:0], lidars=pose.lidars[:0]) for pose in recording()]
+    assert "too few returns are near the model" in gather_evidence(nothing, ROBOT, LIDARS).warnings[0]
 
 
 def test_a_robot_that_is_seen_elsewhere_is_enclosed_where_it_is_seen():
@@ -196,11 +198,6 @@ def test_where_it_is_not_known_which_lidar_saw_a_point_a_payload_is_found_all_th
     poses = [dataclasses.replace(pose, lidars=None) for pose in recording(payload=[BOX_ON_BASE])]
     evidence = gather_evidence(poses, ROBOT, LIDARS)
     assert len(evidence.payloads) == 1 and sticks_out(evidence, [BOX_ON_BASE], POSES[0])[0] < 0.015
-
-
-def test_a_dataset_without_returns_from_the_robot_is_reported():
-    nothing = [dataclasses.replace(pose, points=pose.points[:0], lidars=pose.lidars[:0]) for pose in recording()]
-    assert "too few returns are near the model" in gather_evidence(nothing, ROBOT, LIDARS).warnings[0]
 
 
 CONE = Surface(*solids.cone(0.3, 0.5)).moved(from_xyz_rpy((0.0, 0.0, 0.25)))
@@ -223,10 +220,13 @@ def test_an_outline_holds_all_of_a_cut_surface_and_no_more():
     assert all(np.hypot(*(points - corner).T).min() < 0.02 for corner in hull.corners) and distance.max() > -0.005
 
 
-def test_links_outside_the_heights_do_not_count():
+def test_only_what_is_between_the_heights_counts():
     outline = RobotOutline({"box": BEAM})
     corners = [len(outline.hull({"box": from_xyz_rpy((0, 0, height))})) for height in (0.0, 1.7, 1.0)]
     assert corners == [0, 0, 4]
+    triangle = np.array([[[0.0, 0.0, -1.0], [1.0, 0.0, 3.0], [0.0, 1.0, 3.0]]])  # has four corners between them
+    within = between_heights(triangle, 0.0, 1.0)
+    np.testing.assert_allclose(sorted(within.tolist()), [[0, 0.25], [0, 0.5], [0.25, 0], [0.5, 0]])
 
 
 def test_sets_of_poses_give_the_hull_around_all_poses_of_each():
@@ -238,9 +238,3 @@ def test_sets_of_poses_give_the_hull_around_all_poses_of_each():
         alone = [outline.hull({"base": base[i], "box": box[i]}) for i in chosen]
         assert ConvexPolygon(hull).protrusion(np.concatenate(alone)) < 1e-12
         assert ConvexPolygon(np.concatenate(alone)).area == ConvexPolygon(hull).area
-
-
-def test_a_triangle_across_both_heights_has_four_corners_between_them():
-    triangle = np.array([[[0.0, 0.0, -1.0], [1.0, 0.0, 3.0], [0.0, 1.0, 3.0]]])
-    corners = between_heights(triangle, 0.0, 1.0)
-    np.testing.assert_allclose(sorted(corners.tolist()), [[0, 0.25], [0, 0.5], [0.25, 0], [0.5, 0]])

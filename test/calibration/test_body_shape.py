@@ -94,11 +94,13 @@ def test_a_shape_that_does_not_depend_on_a_joint_covers_all_of_its_values(arm, y
     assert fit.protrusions.max() <= 1e-6 and protrusion_between(fit.model, arms, yaws) <= 0.002
 
 
-def test_values_outside_the_grid_get_the_shape_at_its_border():
+def test_values_outside_the_grid_get_the_shape_at_its_border_and_one_shape_is_everywhere():
     model = fitted(COARSE, (0.0, 0.5), (0.0, 1.0)).model
     assert model.shape_at(-1.0, -9.0) == model.shape_at(0.0, 0.0)
     assert model.shape_at(7.0, 9.0) == model.shape_at(0.5, 1.0)
     assert model.outside_of_coverage({"arm": 0.6, "lift": 0.5, "wrist_yaw": 0.5}) == ["arm"]
+    model = BodyShapeModel("circle", (0.0,), (0.0,), [[Circle(0.0, 0.0, 0.3)]])
+    assert model.shape_at(0.4, 2.0) == Circle(0.0, 0.0, 0.3) and not model.arm_dependent
 
 
 def test_shapes_between_are_what_a_published_reader_interpolates():
@@ -146,20 +148,12 @@ def test_a_missing_pose_is_named_and_the_outline_stands_in_for_it():
     assert fit.model.shape_at(0.3, 1.0).protrusion(outline((0.5, 0.3, 1.0, 0.0, 0.0))) <= 1e-6
 
 
-def test_too_little_evidence_is_named_by_its_grid_point():
+def test_too_little_evidence_is_named_by_its_grid_point_and_unknown_methods_are_refused():
     evidence = samples([0.0, 0.3], [0.0])
     evidence[1] = PoseEvidence("sample 1", evidence[1].commanded, np.array([[0.0, 0.0], [1.0, 1.0]]))
     with pytest.raises(InputError, match=r"arm 0.300 m, wrist_yaw 0.000 rad: 2 points span no area"):
         fit_body_shape(evidence)
     with pytest.raises(InputError, match="no samples"):
         fit_body_shape([])
-
-
-def test_unknown_methods_are_refused():
     with pytest.raises(InputError, match="'square' is not a fit method"):
         enclosing_shape(BASE, "square")
-
-
-def test_a_model_of_one_shape_is_that_shape_everywhere():
-    model = BodyShapeModel("circle", (0.0,), (0.0,), [[Circle(0.0, 0.0, 0.3)]])
-    assert model.shape_at(0.4, 2.0) == Circle(0.0, 0.0, 0.3) and not model.arm_dependent

@@ -163,7 +163,7 @@ def test_a_refused_result_is_not_written():
         CalibrationFile().with_floor(floor_result(refusals=["one-sided"]), "r")
 
 
-def test_rolling_back_twice_undoes_two_saves(published):
+def test_rolling_back_twice_undoes_two_saves_and_old_backups_do_not_pile_up(published):
     first = published.read_text()
     CalibrationFile.update(published, lambda file: file.with_alignment(alignment_result(), "r", WHEN))
     second = published.read_text()
@@ -176,9 +176,6 @@ def test_rolling_back_twice_undoes_two_saves(published):
     assert published.read_text() == first
     with pytest.raises(InputError, match="no backup"):
         rollback(published)
-
-
-def test_old_backups_do_not_pile_up(published):
     for index in range(30):
         floor = floor_result(height=0.02 + index * 1e-3)
         CalibrationFile.update(published, lambda file, floor=floor: file.with_floor(floor, "r", WHEN))
@@ -277,12 +274,16 @@ def test_what_cannot_be_written_beside_a_file_leaves_it_as_it_was(published):
     assert published.read_bytes() == before and [path.name for path in published.parent.iterdir()] == [published.name]
 
 
-def test_the_file_lies_in_the_fleet_folder_or_at_home():
+def test_the_files_lie_in_the_fleet_folder_or_at_home():
     fleet = {"HELLO_FLEET_PATH": "/fleet", "HELLO_FLEET_ID": "stretch-se4-7"}
     assert str(default_path(fleet)) == "/fleet/stretch-se4-7/calibration_dual_lidar/dual_lidar_calibration.yaml"
     at_home = str(default_path({"HELLO_FLEET_PATH": "/fleet"}))
     assert at_home.endswith("/.stretch/calibration/dual_lidar_calibration.yaml")
     assert (default_robot_id(fleet), default_robot_id({})) == ("stretch-se4-7", "unknown")
+    assert str(default_values_path(fleet)) == "/fleet/stretch-se4-7/stretch_calibration_values.yaml"
+    assert str(default_values_path({"HELLO_FLEET_ID": "r"})).endswith("/stretch_user/r/stretch_calibration_values.yaml")
+    with pytest.raises(InputError, match="HELLO_FLEET_ID"):
+        default_values_path({})
 
 
 def test_an_edit_stays_named_while_other_entries_and_fields_are_updated_and_a_new_result_ends_it():
@@ -374,11 +375,3 @@ def test_a_values_file_that_cannot_be_read_is_left_alone(tmp_path, text):
         record_joints(path, JOINTS, "se4-1")
     assert path.read_text() == text
     assert list(tmp_path.iterdir()) == [path]
-
-
-def test_the_values_file_lies_in_the_robots_folder():
-    fleet = {"HELLO_FLEET_PATH": "/fleet", "HELLO_FLEET_ID": "r"}
-    assert str(default_values_path(fleet)) == "/fleet/r/stretch_calibration_values.yaml"
-    assert str(default_values_path({"HELLO_FLEET_ID": "r"})).endswith("/stretch_user/r/stretch_calibration_values.yaml")
-    with pytest.raises(InputError, match="HELLO_FLEET_ID"):
-        default_values_path({})

@@ -128,12 +128,9 @@ def after_low(robot, start):
     return start + mounted.pose_information(robot.surfaces, posed(robot, "low", LOW), robot.nominal, SETTINGS)
 
 
-def test_poses_shrink_what_is_not_known(robot, start, after_low):
+def test_the_pose_proposed_is_the_one_that_is_missing_and_not_the_same_once_more(robot, start, after_low):
     before, after = (mounted.worst_deviation(information, robot.nominal) for information in (start, after_low))
     assert after < before / 3
-
-
-def test_the_pose_proposed_is_the_one_that_is_missing_and_not_the_same_once_more(robot, after_low):
     offered = [posed(robot, "low again", LOW), posed(robot, "near", NEAR)]
     best = mounted.best_next(after_low, robot.surfaces, offered, robot.nominal, SETTINGS)
     assert best.name == "near" and best.deviation < best.before
