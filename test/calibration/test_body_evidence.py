@@ -156,6 +156,7 @@ def test_where_the_robot_is_as_described_no_motion_is_seen_in_any_recording():
     assert np.sqrt(np.mean(np.square(ratios))) < 1.5
 
 
+@pytest.mark.long
 def test_ranges_that_are_longer_at_grazing_incidence_move_no_robot():
     evidence = gathered(incidence=(-0.005, 0.004), rays=40_000)
     assert evidence.warnings == [] and evidence.registration.reach < 0.002
@@ -194,6 +195,7 @@ def test_a_robot_that_is_seen_elsewhere_is_enclosed_where_it_is_seen():
     assert "left lidar's mount or the floor" in evidence.warnings[0]
 
 
+@pytest.mark.long
 def test_where_it_is_not_known_which_lidar_saw_a_point_a_payload_is_found_all_the_same():
     poses = [dataclasses.replace(pose, lidars=None) for pose in recording(payload=[BOX_ON_BASE])]
     evidence = gather_evidence(poses, ROBOT, LIDARS)

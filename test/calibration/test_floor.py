@@ -118,6 +118,7 @@ def test_a_robot_on_a_carpet_or_a_stage_stands_on_it():
     stage.assert_found(stage.solve(), millimetres=0.3, degrees=0.02)
 
 
+@pytest.mark.long
 def test_a_person_who_walks_by_does_not_raise_the_floor():
     scene = Scene()
 
@@ -255,6 +256,7 @@ def test_a_wide_low_base_is_no_floor_and_hides_what_is_below_it(wide):
     assert result.accepted and abs(result.plane.offset - simulator.floor_in_base.offset) < 0.0005
 
 
+@pytest.mark.long
 def test_a_floor_under_a_wide_low_base_is_found_anew_where_it_was(wide):
     simulator, rig = wide
     frames = [(left, left[:0]) for left, _ in simulator.recorded_pairs(10)]  # by one lidar

@@ -71,6 +71,7 @@ def test_the_covariance_is_as_large_as_the_errors_whichever_errors_the_model_has
     assert least < mean < 12.0
 
 
+@pytest.mark.long
 def test_the_returns_determine_whether_joint_origins_or_meshes_are_off(observed):
     random = np.random.default_rng(4)
     turned, moved, exact = (

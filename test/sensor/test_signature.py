@@ -140,9 +140,8 @@ def scan(sensor):
 
 @pytest.mark.parametrize(
     "name",
-    ["vlp16", "bpearl", "xt32_sparse",
-     *(pytest.param(name, marks=pytest.mark.long)
-       for name in ("qt64", "os0_32", "vlp32c", "helios32", "jt128", "jt128_sparse", "os0_128", "jt128_ideal"))],
+    ["vlp16", "bpearl", *(pytest.param(name, marks=pytest.mark.long) for name in (
+        "xt32_sparse", "qt64", "os0_32", "vlp32c", "helios32", "jt128", "jt128_sparse", "os0_128", "jt128_ideal"))],
 )  # fmt: skip
 def test_each_kind_is_recognised_by_its_points_and_told_from_the_others(name):
     kind, clouds = load_sensor(name), []
