@@ -71,6 +71,12 @@ def model_of_rows(sensor: Sensor | None, elevations: np.ndarray) -> ErrorModel:
     return ErrorModel(spread, elevations, np.zeros(len(elevations)), centre)
 
 
+def are_rows(elevations: np.ndarray) -> bool:
+    """Return whether elevations (R,) in rad are those of narrow rows of equal height, not of a sensor's channels."""
+    number = (elevations + np.pi / 2) / ROW_HEIGHT - 0.5
+    return bool(np.all(np.abs(number - np.round(number)) < 1e-6))
+
+
 class DirectionGrid:
     """Cells of directions in rows of about equal elevation; `elevations` (R,) in rad are the rows'.
 

@@ -15,6 +15,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile
+from stretch_sim_cal.calibration.clouds import are_rows
 from stretch_sim_cal.calibration.problem import NormalEquations, State, Unknowns, columns_of
 from stretch_sim_cal.calibration.reduction import kept_shares, noise_shares
 from stretch_sim_cal.calibration.room import SeenPatches
@@ -172,7 +173,7 @@ class Observations:
             return cloud[:, :3]
         side = self.names.index(name)
         model = self.models[side]
-        if cloud.shape[1] < 5 or cloud[:, 3].max(initial=0) >= model.num_channels or not self.by_ring:
+        if cloud.shape[1] < 5 or cloud[:, 3].max(initial=0) >= model.num_channels or are_rows(model.elevations):
             return cloud[:, :3]
         returns = model.returns(cloud[:, :3], cloud[:, 3].astype(np.int64), weak_echo(cloud[:, 4]))
         return model.corrected(returns, 1.0, self.units[side]).astype(cloud.dtype)
@@ -180,7 +181,7 @@ class Observations:
     @property
     def by_ring(self) -> bool:
         """Whether channels are the clouds' rings, not rows of about equal elevation."""
-        return any(np.any(model.azimuth_offsets) for model in self.models)
+        return not all(are_rows(model.elevations) for model in self.models)
 
     def of_the_transform(self, position: float = 0.0, angle: float = 0.0) -> "Observations":
         """Return those of the poses only, by their covariance, inflated by standard deviations in m and rad."""

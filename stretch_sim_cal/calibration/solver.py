@@ -78,9 +78,8 @@ EVIDENCE_MARGIN = 4.0
 SHARES_OF_SCANS: dict[str, tuple[np.ndarray, np.ndarray | float, bool]] = {
     "scan_motion": (np.array([0.01, 0.3, 1.0, 3.0]), np.array([1.0, 0.01, 0.01, 0.01]), False),
     "wander": (np.array([0.01, 1.0, 3.0, 10.0]), 1.0, False),
-    "channel_range_order": (np.array([0.001, 0.3, 1.0, 3.0]), np.array([1.0, 0.1, 0.01, 0.01]), False),
-    "channel_elevation_order": (np.array([0.001, 0.3, 1.0, 3.0]), np.array([1.0, 0.01, 0.01, 0.01]), False),
-    "channel_azimuth_order": (np.array([0.001, 0.3, 1.0, 3.0]), np.array([1.0, 1e-4, 1e-4, 1e-4]), False),
+    "range_order": (np.array([0.001, 0.3, 1.0, 3.0]), np.array([1.0, 0.001, 0.001, 0.001]), False),
+    "firing_order": (np.array([0.001, 0.3, 1.0, 3.0]), np.array([1.0, 1e-4, 1e-4, 1e-4]), False),
     "upward_waves": (np.array([0.001, 0.3, 1.0, 3.0]), np.array([1.0, 0.001, 0.001, 0.001]), False),
     "aside_waves": (np.array([0.001, 0.3, 1.0, 3.0]), np.array([1.0, 0.001, 0.001, 0.001]), False),
     "lateral_offset": (np.array([0.001, 0.3, 1.0, 3.0]), np.array([1.0, 1e-4, 1e-4, 1e-4]), True),

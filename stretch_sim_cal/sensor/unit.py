@@ -41,9 +41,9 @@ _WANDER = np.arange(1, 6)
 RANGE_WANDER = tuple(f"range_{wave}_{number}" for number in _WANDER for wave in ("cos", "sin"))
 RANGE_WANDER_SHARES = np.repeat(_WANDER, 2) ** -0.5
 TYPICAL_WANDER = 1e-4  # m, of the first harmonics of one scan (docs/real_data.md)
-# Root mean square over the channels of errors in their order: of ranges (m), elevations and azimuths (rad). Boards of
-# channels differ, a table is stretched, the firing order is another one than the table has.
-ORDER_DEVIATIONS = (0.005, float(np.deg2rad(0.1)), float(np.deg2rad(0.1)))
+# Root mean square over the channels of errors in their order: of ranges (m) if boards of channels differ, of azimuths
+# (rad) by another firing order than the table has.
+RANGE_ORDER_DEVIATION, FIRING_ORDER_DEVIATION = 0.005, float(np.deg2rad(0.1))
 # Distance (m) at which beams pass the spin axis, if the driver does not know it, or knows that of another model.
 LATERAL_OFFSET_DEVIATION = 0.005
 # Waves over a turn of the directions of all channels, upwards (a spin axis that wobbles, a window that bends rays) and
@@ -196,8 +196,8 @@ class ErrorModel:
 
     def scan_roots(self) -> dict[str, np.ndarray]:
         """Return, as `prior_roots`, roots (n, k) of what is no property of the unit: the frame's motion in a scan,
-        typical wander of ranges, errors of the channels in their order, another lateral offset of all beams than the
-        driver corrects, and waves of directions. A window that bends rays in a part of a turn does so on
+        typical wander of ranges, errors of channels' ranges and azimuths in their order, another lateral offset of all
+        beams than the driver corrects, and waves of directions. A window that bends rays in a part of a turn does so on
         average, too: the lidar's pose is uncertain then."""
         one, wander = np.eye(self.size), TYPICAL_WANDER * RANGE_WANDER_SHARES
         aside = turned(np.median(self.azimuth_offsets, keepdims=True), np.array([0.0, 1.0, 0.0])).T
@@ -214,11 +214,10 @@ class ErrorModel:
             waves_up = np.column_stack([waves_up, elevations])
             waves_aside = np.column_stack([waves_aside, azimuths])
         lateral = uncertain and self.spread.optical_centre[1] < LATERAL_OFFSET_DEVIATION  # else that allows for it
-        in_order = {
-            f"{kind}_order": deviation * one[:, self.of_kind(kind)] @ orders[:, : len(orders) if uncertain else 0]
-            for kind, deviation in zip(CHANNEL_KINDS, ORDER_DEVIATIONS, strict=True)
-        }
-        return in_order | {
+        orders = orders[:, : len(orders) if uncertain else 0]
+        return {
+            "range_order": RANGE_ORDER_DEVIATION * one[:, self.of_kind("channel_range")] @ orders,
+            "firing_order": FIRING_ORDER_DEVIATION * one[:, self.of_kind("channel_azimuth")] @ orders,
             "lateral_offset": LATERAL_OFFSET_DEVIATION * one[:, CENTRE] @ aside[:, : int(lateral)],
             "scan_motion": one[:, self.of_scan_motion] * SCAN_MOTION_DEVIATIONS,
             "wander": one[:, self.of_wander] * wander,

@@ -1,7 +1,7 @@
 """Alignment of two lidars: accuracy, covariance, robustness to what real data contains; what it observed is kept for
 later stages, and used with that alignment only. And the published method, with its warning."""
 
-import dataclasses
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,11 +10,13 @@ from floor_scenes import Scene, solve
 
 from stretch_sim_cal.calibration.alignment.planes import PlaneAlignment
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile
-from stretch_sim_cal.calibration.observations import load_beside, path_beside
+from stretch_sim_cal.calibration.clouds import DirectionGrid, model_of_rows
+from stretch_sim_cal.calibration.observations import Observations, load_beside, path_beside
 from stretch_sim_cal.calibration.room import COUNTS, FEW, VERDICTS
 from stretch_sim_cal.calibration.settings import AlignmentSettings, FloorSettings
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.files import write_atomic
+from stretch_sim_cal.geometry.points import lengths
 from stretch_sim_cal.geometry.transforms import SIDES, error, exp
 from stretch_sim_cal.sensor.sensor import load_sensor
 from stretch_sim_cal.sensor.unit import OFFSET, UnitSpread
@@ -90,7 +92,7 @@ def test_repeated_frames_are_counted_once_and_the_same_give_the_same_to_the_last
 
 def test_without_noise_the_result_is_exact():
     scene, _ = room_of()
-    quiet = dataclasses.replace(scene.simulator.sensor, range_noise=0.0)
+    quiet = replace(scene.simulator.sensor, range_noise=0.0)
     simulator = EmbeddedSimulator(scene.simulator.setup, quiet)
     result = align(simulator.point_pairs(5), scene.initial, scene.settings)
     assert_aligned(scene, result, 0.05)
@@ -144,8 +146,8 @@ def test_observations_are_read_back_as_they_were_and_not_used_for_another_alignm
     np.testing.assert_allclose(again.gradient, aligned.observations.gradient)
     np.testing.assert_allclose(again.units[0], aligned.observations.units[0])
     other = exp(np.array([0.001, 0.0, 0.0, 0.0, 0.0, 0.0])) @ aligned.right_to_left
-    assert load_beside(file.with_alignment(dataclasses.replace(aligned, right_to_left=other), "robot")) is None
-    assert load_beside(dataclasses.replace(file, path=path.parent / "none" / "cal.yaml")) is None
+    assert load_beside(file.with_alignment(replace(aligned, right_to_left=other), "robot")) is None
+    assert load_beside(replace(file, path=path.parent / "none" / "cal.yaml")) is None
     np.savez_compressed(path, **content | {"left_result": content["left_result"][:-1]})
     with pytest.raises(InputError, match="of a version with other errors of the lidars.* align the lidars again"):
         load_beside(file)
@@ -181,12 +183,24 @@ def test_a_file_from_before_some_waves_of_directions_says_nothing_of_them(kept, 
         np.testing.assert_array_equal(values, np.r_[known[:-waves], np.zeros(waves)])
 
 
+@pytest.mark.parametrize(("name", "by_ring"), [("vlp16", True), ("jt128", True), ("vlp16", False)])
+def test_returns_are_corrected_by_what_is_known_of_their_channels(name, by_ring):
+    sensor = load_sensor(name)
+    model = sensor.error_model() if by_ring else model_of_rows(sensor, DirectionGrid.by_elevation().elevations[300:320])
+    values = np.zeros(model.size)
+    values[OFFSET] = 0.01
+    known = replace(Observations.of_known_poses((np.eye(4),), np.eye(6)), models=(model, model), units=(values, values))
+    cloud = np.array([[2.0, 0.0, 0.1, 3.0, 255.0], [0.0, 4.0, 0.2, 5.0, 255.0]])
+    shorter = lengths(cloud[:, :3]) - lengths(known.corrected("right", cloud))
+    np.testing.assert_allclose(shorter, 0.01 if by_ring else 0.0, atol=1e-4 if by_ring else 0.0)
+
+
 @pytest.mark.long
 def test_the_floor_knows_the_range_offset_that_the_alignment_found():
     """A floor alone takes ranges that are 8 mm too long for a floor that is lower."""
     biases = np.full(64, 0.008)
     scene = Scene("furnished_room", sensor="jt128_sparse", sensor_changes={"range_biases": biases})
-    sensor = dataclasses.replace(scene.simulator.sensor, spread=UnitSpread(range_offset=0.01))
+    sensor = replace(scene.simulator.sensor, spread=UnitSpread(range_offset=0.01))
     alignment = PlaneAlignment(
         scene.right_to_left, AlignmentSettings(base_from_left=scene.base_from_left, sensor=sensor)
     )

@@ -18,6 +18,7 @@ from stretch_sim_cal.sensor.unit import (
     FIRING_SHARE,
     OF_SCANS,
     SCALARS,
+    UNKNOWN_SENSOR,
     ErrorModel,
     UnitSpread,
     directions,
@@ -50,7 +51,12 @@ def sensor_file(tmp_path):
 
 def test_an_empty_unit_is_that_of_the_class_and_a_unit_of_nothing_is_exact(sensor_file):
     sensor = load_sensor(sensor_file(unit=None))
-    assert sensor.spread == UnitSpread() and sensor.expected == CLASS_SPREAD
+    assert sensor.spread == UnitSpread()
+    # Without a table's optical centre it may be anywhere beside the spin axis.
+    anywhere = UNKNOWN_SENSOR.optical_centre
+    assert sensor.expected == replace(CLASS_SPREAD, optical_centre=anywhere)
+    assert load_sensor(sensor_file(unit=None, optical_centre=[0.02, 0.0, 0.01])).expected == CLASS_SPREAD
+    assert load_sensor(sensor_file(unit={"echo": 0.001})).expected.optical_centre == anywhere
     assert not load_sensor(sensor_file(unit={})).draw_unit(np.random.default_rng(0)).values.any()
 
 
