@@ -109,8 +109,7 @@ def plan_drive(
     """Return the drive that the points (N, 3) of a few scans, in base_footprint where the robot stands, leave room for,
     `clearance` (m) from any obstacle, with the robot as a disc about the axis that it turns about: a full turn and back
     with a stop every `turn_step` (rad), and in the direction, among those of its stops, that has most room straight
-    ahead and back, `distance` (m) at most, behind and back, and to both sides for a base that `strafes`. Raises
-    `Refused` if there is no room to turn."""
+    ahead and back, `distance` (m) at most, behind, and aside if it `strafes`. Raises `Refused` without room to turn."""
     reach = body.radius + clearance
     obstacle = body.in_way(points, np.zeros(2), clearance)
     if obstacle is not None:
@@ -259,8 +258,7 @@ class Course:
         return sum(self._seconds(*way) for way in ways)
 
     def _added(self, known: Known, spent: float) -> Sequence[Stop]:
-        """Return the stops of the motion that gains most for the least certain direction, of those that there is time
-        for; none if none of them gains much."""
+        """Return the stops of the motion in time that gains most for the least certain direction; none for little."""
         choices = {}
         for words, stops in self.plan.additions:
             ways = list(itertools.pairwise([np.zeros(3), *(stop.target for stop in stops)]))
@@ -292,8 +290,7 @@ def _legs(ways: Sequence[tuple[np.ndarray, np.ndarray]]) -> list[Leg]:
 def _free_length(
     body: DrivingBody, points: np.ndarray, seen: np.ndarray, heading: float, clearance: float, longest: float
 ) -> float:  # fmt: skip
-    """Return how far it is free, and seen or seen past (`seen`, m by sector), into a direction, up to the `longest`
-    way; 0 if that is less than `SHORTEST`."""
+    """Return the free way, `seen` (m by sector), into a direction, up to the `longest`; 0 below `SHORTEST`."""
     ahead, reach = np.array([np.cos(heading), np.sin(heading)]), body.radius + clearance
     across = np.array([-ahead[1], ahead[0]])
     for length in np.arange(longest, SHORTEST - 1e-9, -GRID):

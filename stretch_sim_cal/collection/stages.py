@@ -74,8 +74,7 @@ def align(
     file: CalibrationFile, robot_id: str, further: Iterable[Iterable[Clouds]] = (),
 ) -> Outcome:  # fmt: skip
     """Return the alignment of `lidars` by a method (`alignment_of`) from `clouds`, and those of `further` standing
-    places. Its note is why the left lidar's extrinsics were not checked, "" if they were. `joints` (m, rad) may fill up
-    while clouds are taken."""
+    places. Its note is why the left lidar was not checked, or "". `joints` (m, rad) may fill up meanwhile."""
     if len(lidars) == 1:
         stage = alignment_stage(method.solve(), {})
         return Outcome([stage], lambda file: with_lidars(file, stage.result, robot_id))
@@ -131,8 +130,7 @@ def solve_drive(
 def drive(
     source: Source, found: DrivenResult, file: CalibrationFile, robot_id: str, wheels: bool = True
 ) -> Outcome:  # fmt: skip
-    """Return what the result `found` of a drive comes to; if the `file` has extrinsics by the arm, the wheels alone are
-    written."""
+    """Return what a drive comes to; of a `file` with extrinsics by the arm the wheels alone are written."""
     footprint, described = source.footprint_from_base, source.described
     result = found if wheels else replace(found, wheels=None)
     stages, by_arm = drive_stages(result, described, footprint), stored_mounts(file) is not None

@@ -1,5 +1,4 @@
-"""Brings a robot description into the form that a profile asks for, without changing its mechanism; `normalized_files`
-proves Rule 0 on what it writes."""
+"""Brings a description into the form of a profile, with the same mechanism, as `normalized_files` proves (Rule 0)."""
 
 import os
 from collections.abc import Callable, Mapping

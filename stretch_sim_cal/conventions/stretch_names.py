@@ -26,8 +26,7 @@ MOUNT_DEG = 5.0  # how far a mounted or calibrated sensor may be from its nomina
 ROLLS_DEG = 45.0  # a link whose axis is nearer to the vertical steers or swivels, and is not a wheel of Rule 6
 LIDAR_DEG = 10.0  # how far a lidar may be turned about its z axis, which the released model chooses to 5 deg
 INWARDS_DEG, INCLINED_DEG, CALIBRATED_DEG = 55.0, 20.0, 3.0
-"""What listed exceptions allow: of a lidar's y axis from the head's centre, of a fingertip's x axis from inwards, of a
-base's tilt against its footprint."""
+"""Allowed by exceptions: of a lidar's y from the head's centre, a fingertip's x from inwards, a base's tilt."""
 LEVELLED, LEVELLED_DEG = "gripper_*_optical_frame", 3.01
 """Optical frames that the vendor levels, and how far they may be from their camera's axes for that."""
 Frames = dict[str, np.ndarray]  # base_link_from_link (4, 4) of every link at position zero

@@ -129,8 +129,7 @@ def enclosing_capsule(points: np.ndarray) -> TaperedCapsule:
 
 def capsule_minima(points: np.ndarray, starts: Sequence[TaperedCapsule] = (), count=STARTS) -> list[TaperedCapsule]:
     """Return the local minima of area among tapered capsules around points (N, 2), canonical, the smallest first:
-    refined from the smallest circle, the `count` best of `wedge_capsules`, and `starts` (e.g. of neighbouring
-    poses)."""
+    refined from the smallest circle, the `count` best of `wedge_capsules`, and `starts`, as of neighbouring poses."""
     hull = spanning_hull(points)
     circle = enclosing_circle(hull)
     guesses = [start.vector for start in starts] + wedge_capsules(hull, count)
@@ -194,8 +193,7 @@ def wedge_capsules(hull: np.ndarray, count: int) -> list[np.ndarray]:
 def _capsules_in_wedges(corners, angle, taper, left, right) -> np.ndarray:
     """Return for each of W wedges the smallest capsule (W, 6) that fills it and holds all corners (K, 2). With x along
     the axis towards the narrow end, discs that touch both sides have the radius r(s) = wide - s sin(taper); a corner
-    lies on those with (x - s)^2 + y^2 = r(s)^2: the smaller root is the last centre whose front arc it touches, the
-    larger one the first for the rear arc."""
+    lies on those with (x - s)^2 + y^2 = r(s)^2: the smaller root is of the front arc, the larger of the rear."""
     sine, cosine = np.sin(taper), np.cos(taper)
     axis = np.stack([np.cos(angle), np.sin(angle)], axis=1)
     normal = np.stack([-axis[:, 1], axis[:, 0]], axis=1)

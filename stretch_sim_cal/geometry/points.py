@@ -51,8 +51,7 @@ def group_medians(group: np.ndarray, counts: np.ndarray, values: np.ndarray) -> 
 
 
 def convex_hull(points: np.ndarray) -> np.ndarray:
-    """Return the corners (K, 2) of the convex hull of finite points (N, 2), counterclockwise: two of collinear points,
-    one of equal points, none of no points."""
+    """Return the corners (K, 2) of the convex hull of finite points (N, 2), counterclockwise; K may be below 3."""
     points = np.asarray(points, dtype=float).reshape(-1, 2)
     if len(points) < 3:
         return np.unique(points, axis=0)

@@ -98,8 +98,7 @@ def adjoint(transform: np.ndarray) -> np.ndarray:
 
 
 def about_origin(pose: np.ndarray) -> np.ndarray:
-    """Return the derivative (6, 6) of a twist about the origin of a `pose` (4, 4) by that about the frame's origin,
-    both along the frame's axes."""
+    """Return the derivative (6, 6) of a twist about a pose's origin by that about the frame's, both in its axes."""
     return adjoint(from_xyz_rpy(-pose[:3, 3]))
 
 

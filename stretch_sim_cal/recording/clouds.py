@@ -34,8 +34,7 @@ def returns_from_message(message: Any) -> np.ndarray:
     """Return the returns in a cloud as (N, 5) float32: x, y, z, ring, intensity, or (N, 3) if the message lacks one of
     these, in the message's frame and order. Points that are not finite, or lie exactly at the lidar's origin (drivers'
     mark for "no return"), are left out, and so are those that repeat an earlier one bit by bit, as nearly all second
-    ones of dual returns do. Raises `InputError` if the message has no x, y, z or its bytes do not fit its own
-    description, also by what they say."""
+    ones of dual returns do. Raises `InputError` without x, y, z, or for bytes that do not fit their description."""
     records = records_from_message(message)
     points = _xyz(message, records)
     kept = are_returns(points)
@@ -82,8 +81,7 @@ def layout(dtype: np.dtype = POINT_DTYPE) -> list[FieldLayout]:
 
 
 def cloud_attributes(scan: np.ndarray) -> dict[str, Any]:
-    """Return the attributes of a message for a structured array of points (N,), but for `header`, `fields` and `data`;
-    it is dense if no point marks a miss."""
+    """Return a message's attributes, but for `header`, `fields` and `data`, for a structured array of points (N,)."""
     size, orders = scan.dtype.itemsize, {scan.dtype[name].base.byteorder for name in scan.dtype.names} - {"|"}
     big_endian = sys.byteorder == "big" if orders == {"="} else orders == {">"}
     return {

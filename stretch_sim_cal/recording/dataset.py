@@ -183,8 +183,7 @@ def _checked_cloud(cloud, where: str) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Dataset:
-    """All samples of a folder, the description they were recorded with, warnings about them, and the names of the
-    lidars that saw them."""
+    """All samples of a folder, with their description, warnings about them, and the lidars that saw them."""
 
     directory: Path
     samples: list[Sample]
@@ -198,9 +197,8 @@ class Dataset:
 
 
 def read_dataset(directory: str | Path) -> Dataset:
-    """Return the whole dataset in a folder, points that are not finite left out with a warning. Raises `InputError`
-    naming the sample if a file is missing, truncated or no cloud, or if the metadata is wrong or disagrees with the
-    files."""
+    """Return the dataset in a folder, points that are not finite left out with a warning. Raises `InputError` for files
+    that are missing, truncated or no clouds, and metadata that is wrong or disagrees with them."""
     directory = Path(directory)
     if not directory.is_dir():
         raise InputError(f"{directory}: no such folder")

@@ -43,8 +43,7 @@ NONE_MOVING = (
 @dataclass(frozen=True)
 class RecordedStation:
     """A station: `clouds` (N, 5 or 3) by lidar, as many of each, and the `odometry` (K, 3), x, y (m), yaw (rad), of the
-    way there, the last one at the station. On the move the base goes as `sweep` has it, and clouds are structured, with
-    the `timestamp` of each point."""
+    way there, the last one at the station. On the move, by `sweep`, clouds are structured, with `timestamp`."""
 
     clouds: dict[str, list[np.ndarray]]
     odometry: np.ndarray
@@ -64,8 +63,7 @@ class Scan(NamedTuple):
 
     @classmethod
     def of(cls, message: Any) -> "Scan":
-        """Return that of a cloud's message. Raises `InputError` if its points have no times of their own, or times of
-        another clock than its stamp."""
+        """Raises `InputError` if a cloud's points have no times of their own, or of another clock than its stamp."""
         records, stamp, times = records_from_message(message), 1e-9 * stamp_of(message), np.zeros(0)
         who, remedy = f"a cloud of '{message.header.frame_id}'", "use only the stops (without --continuous)"
         if "timestamp" in records.dtype.names:
@@ -135,9 +133,8 @@ def stations_of(
     where: str, odometry: Iterable[Any], clouds: Iterable[tuple[str, int, Any]], names: Sequence[str], limit: int,
     continuous: bool,
 ) -> list[RecordedStation]:  # fmt: skip
-    """Return the stations of messages of odometry, and (lidar, stamp in ns, message or, at stops, its returns) of
-    clouds, each in order of time; `limit`, `continuous` and errors, which begin with `where`, as of
-    `recorded_stations`."""
+    """As `recorded_stations`, of messages of odometry, and (lidar, stamp in ns, message or, at stops, its returns) of
+    clouds, each in order of time; errors begin with `where`."""
     stamps, poses = way_of(odometry, where)
     spans = _standing(stamps, poses)
     seen_at: list[dict[str, list[np.ndarray]]] = [{name: [] for name in names} for _ in spans]
@@ -311,9 +308,8 @@ def _unusable(recording: "Recording", fault: str) -> InputError:
 def seen_poses(
     sets: RecordedSets, poses: Sequence[StillPose], num_frames: int, period: float, reach: float
 ) -> list[StillPose]:
-    """Return the poses with up to `num_frames` `scans` of each lidar that were scanned wholly within each. `period` (s)
-    is how long a scan takes; returns further than `reach` (m) from their lidar, and poses without a scan, are left out.
-    Raises `InputError` if none is left."""
+    """Return the poses with up to `num_frames` `scans` of each lidar wholly within each; a scan takes `period` (s).
+    Returns further than `reach` (m), and poses without a scan, are left out. Raises `InputError` if none is left."""
     for found in sets.messages():
         first, last = found.span
         for pose in poses:

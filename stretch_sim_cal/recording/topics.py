@@ -79,8 +79,7 @@ def _trees(recording: "Recording", otherwise: str | None) -> Iterator[FrameTree]
 def recorded_signatures(
     recording: "Recording", topics: dict[str, str], scans: int, candidates: Sequence[Sensor]
 ) -> dict[str, Signature | InputError]:
-    """Return the signature of sensor and driver in the first scans of each lidar, or why there is none. Raises
-    `InputError` if a topic is missing."""
+    """Return each lidar's signature in its first scans, or why there is none. Raises `InputError` without a topic."""
     for topic in topics.values():
         recording.require(topic, CLOUD_TYPE)
     observers = {topic: Observer() for topic in topics.values()}
@@ -114,9 +113,8 @@ def sensor_lines(found: dict[str, Signature | InputError]) -> list[str]:
 def cloud_messages(
     recording: "Recording", topics: Mapping[str, str], frames: Mapping[str, str], warn: Callable[[str], None]
 ) -> Iterator[tuple[str, Any]]:
-    """Yield (lidar, message) of lidars' clouds in the order in which they were received. `topics` and `frames` are by
-    lidar; `warn` is called once for each unexpected frame. Raises `InputError` if a topic is missing, is that of two
-    lidars, or holds another lidar's clouds."""
+    """Yield (lidar, message) of clouds as they were received. `topics` and `frames` are by lidar; `warn` gets each
+    unexpected frame once. Raises `InputError` for a topic that is missing, of two lidars, or with another's clouds."""
     for topic in topics.values():
         recording.require(topic, CLOUD_TYPE)
     name_of, options = {topic: name for name, topic in topics.items()}, "--left-topic and --right-topic"

@@ -268,8 +268,7 @@ def found_packages(path: str | os.PathLike) -> set[str]:
 def expand_xacro(
     path: str | Path, arguments: Mapping[str, object] | None = None, folders: MeshFolders | None = None
 ) -> str:
-    """Return the URDF text of a xacro file on the user's disk. Raises `InputError` with file and cause for what cannot
-    be expanded, and for DTDs and entities."""
+    """Return the URDF text of a xacro file. Raises `InputError` with file and cause, also for DTDs and entities."""
     path = Path(path)
     mappings = {
         key: str(value).lower() if isinstance(value, bool) else str(value) for key, value in (arguments or {}).items()

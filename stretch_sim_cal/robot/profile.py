@@ -71,9 +71,8 @@ class Housing:
 
 @dataclass(frozen=True)
 class ProfiledLidar:
-    """One lidar: its `frame` (`older_frame` under older firmware), the `topic` of its clouds, and what it does not see
-    because it is the lidar itself: the links `unseen`, or a `housing` in another link's mesh. `sensor` is its kind, if
-    that is not the profile's."""
+    """One lidar: its `frame` (`older_frame` under older firmware), the `topic` of its clouds, its `sensor` if that is
+    not the profile's, and what is the lidar itself: the links `unseen`, or a `housing` in another link's mesh."""
 
     frame: str
     topic: str
@@ -200,8 +199,7 @@ class RobotProfile:
         }  # fmt: skip
 
     def topics_and_frames(self, left: tuple[str, str], right: tuple[str, str]) -> dict[str, tuple[str, str]]:
-        """Return topic and frame of each lidar by name, those of the left and the right one as given; if these are the
-        same, of the left one alone."""
+        """Return topic and frame of each lidar by name, of the first two as given: one if both are the same."""
         given = {"left": left} if left == right else {"left": left, "right": right}
         known = {name: (lidar.topic, lidar.frame) for name, lidar in self.lidars.items()}
         return {name: given.get(name, own) for name, own in known.items() if name in given or name not in SIDES}
@@ -279,9 +277,8 @@ class RobotProfile:
         return {joint.name for joint in model.moving_joints()} - moved
 
     def named_positions(self, positions: Mapping[str, float]) -> dict[str, float]:
-        """Return the values (m, rad) of the planned joints, by their names in a dataset, from positions by the
-        description's names, tied ones from their parts unless a driver publishes them. Older drivers put "joint_" in
-        front."""
+        """Return the planned joints' values (m, rad), by their names in a dataset, from positions by the description's
+        names, tied ones from their parts unless a driver publishes them. Older drivers put "joint_" in front."""
         result = {}
         for joint in self.planned:
             for name in (joint.command, f"joint_{joint.name}"):

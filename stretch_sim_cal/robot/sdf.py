@@ -19,8 +19,7 @@ MAX_DEPTH = 100
 
 @dataclass
 class Element:
-    """An XML element, and where it stands. Its methods raise `InputError` naming file, line and tag for what is missing
-    or cannot be read."""
+    """An XML element and its place. Its methods raise `InputError` naming file, line and tag."""
 
     tag: str
     attributes: dict[str, str]

@@ -69,8 +69,7 @@ def joined(surfaces: Iterable[Surface]) -> Surface:
 
 
 def link_surfaces(model: RobotModel, which: str = "collision") -> dict[str, Surface]:
-    """Return the shapes of every link that has any, in link frames. Raises `InputError` naming link and file for a mesh
-    that cannot be read."""
+    """Return the shapes of every link that has any, in link frames. Raises `InputError` for unreadable meshes."""
     if which not in ("collision", "visual"):
         raise InputError(f"a link has no '{which}' surface; there is collision, visual")
     return {

@@ -12,8 +12,7 @@ SCANS = 6  # scans by which a lidar is recognised; more do not change it
 
 
 def fitting(seen: Signature, candidates: Sequence[Sensor]) -> list[Sensor]:
-    """Return the candidates of the nearest elevations and, of these, those of as many firings a turn if there are
-    any."""
+    """Return the candidates of the nearest elevations and, if there are any, of as many firings a turn."""
     if seen.sensor is None:
         return []
     (nearest,) = (one for one in candidates if one.name == seen.sensor.name)
@@ -44,8 +43,7 @@ def taken_for(seen: Signature, expected: Sensor | None, candidates: Sequence[Sen
 def recognised(
     found: Mapping[str, Signature | InputError], expected: Sequence[Sensor | None], candidates: Sequence[Sensor]
 ) -> tuple[Sensors, list[str]]:
-    """Return the sensors of lidars by their points, else `expected`, and lines. Raises `InputError` if several kinds
-    fit."""
+    """Return the lidars' sensors by their points, else `expected`, and lines. Raises `InputError` if several fit."""
     kinds, lines = list(expected), []
     for index, (name, seen) in enumerate(found.items()):
         if isinstance(seen, InputError):

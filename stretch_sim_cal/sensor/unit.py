@@ -238,8 +238,7 @@ class ErrorModel:
     # What the calibration does: from published points to true ones.
 
     def returns(self, points: np.ndarray, channel: np.ndarray, echo: np.ndarray | None = None) -> Returns:
-        """Return published points (N, 3), none at the origin, of channels (N,), decomposed; `echo` (N,) is `weak_echo`
-        of their intensities, by default zero."""
+        """Return published points (N, 3), none at the origin, of channels (N,), decomposed; `echo` is `weak_echo`."""
         points = np.asarray(points, dtype=float)
         ranges = np.linalg.norm(points, axis=1)
         azimuths = np.arctan2(points[:, 1], points[:, 0])
@@ -396,8 +395,7 @@ def directions(elevations: np.ndarray, azimuths: np.ndarray) -> np.ndarray:
 
 
 def turned(rotor: np.ndarray, vector: np.ndarray) -> np.ndarray:
-    """Return a vector (3,) that turns with the rotor, or vectors (N, 3), in the lidar's frame (N, 3) at azimuths
-    (N,)."""
+    """Return vectors (3,) or (N, 3) that turn with the rotor, at its azimuths (N,), in the lidar's frame (N, 3)."""
     x, y, z = vector.T
     cosine, sine = np.cos(rotor), np.sin(rotor)
     return np.stack([cosine * x - sine * y, sine * x + cosine * y, np.broadcast_to(z, rotor.shape)], axis=1)

@@ -1,8 +1,7 @@
 """One unit of a sensor as a file: a sensor file that names its kind (`sensor: jt128`, a name in config/ or a path
 beside it), may replace its keys, and has the unit's `values`, their `standard_deviations`, and the keys
 `not_determined`. Keys and units of `values` are those of a sensor file's `unit`; `azimuth_harmonics_deg` is [[cos,
-sin], [cos, sin]] of the first and second harmonic, a value by channel a list of all channels. What is not there is
-0."""
+sin], [cos, sin]] of the first and second harmonic, a value by channel a list. What is missing is 0."""
 
 import json
 import math
@@ -123,8 +122,7 @@ def unit_to_mapping(model: ErrorModel, unit: Unit) -> dict[str, Any]:
 
 
 def write_unit(path: str | Path, sensor: str | Path, model: ErrorModel, unit: Unit, **keys: Any) -> None:
-    """Write a unit file: `sensor` is the name or path of its kind's sensor file, `keys` replace that file's. Atomic;
-    raises `InputError`."""
+    """Write a unit file; `sensor` names its kind's file, whose keys `keys` replace. Atomic; raises `InputError`."""
     files.write_yaml(path, {"sensor": str(sensor)} | keys | unit_to_mapping(model, unit))
 
 

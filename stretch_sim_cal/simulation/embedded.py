@@ -198,8 +198,7 @@ class EmbeddedSimulator:
         return hits.distances, normals, self._optics[lidar].reflectivities(hits)
 
     def view(self, lidar: str) -> dict[str, float]:
-        """Return the share of a lidar's rays on each link of the robot, largest first, and other housings ("LIDAR
-        lidar")."""
+        """Return the share of a lidar's rays on each link and other lidar ("LIDAR lidar"), largest first."""
         root_from_lidar = self.floor_from_lidar(lidar)
         self._stand(None)
         rays = self.lidar(lidar).rays(0).directions @ root_from_lidar[:3, :3].T.astype(np.float32)

@@ -113,8 +113,7 @@ class Lidar:
         return offsets
 
     def shares(self, purpose: str, tick: int) -> np.ndarray:
-        """Return a number (N,) from 0 to 1 per ray: its light's share along `beam_edge` ("mix"), or what it takes to
-        "bloom"."""
+        """Return a number (N,) from 0 to 1 per ray: its share along `beam_edge` ("mix"), or for "bloom"."""
         return self._generator(purpose, tick).random(self.sensor.num_rays, dtype=np.float32)
 
     def measure(self, rays: Rays, echoes: Echoes, second: Echoes | None = None) -> tuple[np.ndarray, np.ndarray]:

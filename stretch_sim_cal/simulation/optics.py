@@ -43,8 +43,7 @@ class Scene:
         return placed
 
     def intersect(self, origin: np.ndarray, directions: np.ndarray, limits: np.ndarray) -> dict:
-        """Return Embree's `tfar`, `Ng`, `primID` (-1: no hit nearer than the limit) of rays from `origin`, (3,) or (N,
-        3)."""
+        """Return Embree's `tfar`, `Ng`, `primID` (-1: no hit within the limit) of rays from (3,) or (N, 3)."""
         pose = self._pose
         if pose is None:
             return self._run(origin, directions, limits)
@@ -140,8 +139,7 @@ GLASS_REFLECTIVITY = 0.3
 RETRO_REFLECTOR = 1.0  # above this reflectivity a surface blooms
 
 Cast = Callable[[np.ndarray, np.ndarray, np.ndarray | None], Hits]
-"""Casts rays from origins, (3,) or (N, 3), along directions (N, 3); they are those of a scan with these numbers (N,),
-or for None all of it."""
+"""Casts a scan's rays of these numbers (N,), None for all, from origins, (3,) or (N, 3), along directions (N, 3)."""
 
 
 @dataclass(frozen=True)
@@ -217,8 +215,7 @@ class Optics:
         return seen, glass, hits.names
 
     def _follow(self, seen: Seen, hits: Hits, origins: np.ndarray, directions: np.ndarray, cast: Cast) -> Seen | None:
-        """Let rays that met a mirror or glass go on, and put what they finally see into `seen`; return the glass's
-        echoes, None without any."""
+        """Let rays go on from mirrors and glass, put what they see into `seen`; return the glass's echoes, or None."""
         table, mirrors, panes = (self._table(kind, hits) for kind in ("reflectivity", "mirror", "glass"))
         rows = np.flatnonzero((mirrors + panes)[seen.surfaces] > 0)
         if not len(rows):
@@ -263,9 +260,8 @@ class Optics:
 
 
 def _spread(seen: Seen, other: Seen | None, edge: Seen, shares: np.ndarray, sensor: Sensor) -> Seen | None:
-    """Let the beam's edge, with `shares` (N,) of its light, return as well: merged with what is `seen` within the
-    pulse's length, else as a second echo, or neither if the light is halved. `seen` becomes the last echo, the
-    strongest is returned; both may be one."""
+    """Let the beam's edge, with `shares` (N,) of the light, return as well: merged with what is `seen` in the pulse,
+    else as a second echo, or neither if the light is halved. `seen` becomes the last echo; return the strongest."""
     both = np.isfinite(seen.distances) & np.isfinite(edge.distances)
     apart = np.where(both, edge.distances, 0.0) - np.where(both, seen.distances, 0.0)
     near = np.abs(apart) < sensor.pulse_length

@@ -1,5 +1,4 @@
-"""Rooms that are generated as SDF: furniture, glass, mirrors, people and an uneven floor around a robot at the world's
-origin. Lengths in m, angles in rad."""
+"""Generated rooms (SDF) around a robot at the world's origin: furniture, glass, mirrors, people. In m and rad."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

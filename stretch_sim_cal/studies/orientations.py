@@ -31,8 +31,7 @@ class Orientations:
     y, z, w, no two nearer than 1 deg, and configurations (N, V) of `variables`; none if the point is out of reach by at
     least `distance` (m). `dimension` is in how many ways the orientation can change at the point (0: isolated
     orientations, 3: freely within limits), None if all configurations are singular. `share` is that of all
-    orientations, `axis_shares` (3,) those of all directions of x, y and z. `settled`: sampling of `samples` starts
-    ended because nothing new turned up."""
+    orientations, `axis_shares` (3,) those of all directions of x, y and z. `settled`: more starts gave nothing new."""
 
     link: str
     relative_to: str

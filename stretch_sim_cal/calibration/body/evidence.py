@@ -291,8 +291,7 @@ class PoseReturns:
 @dataclass(frozen=True)
 class BodyEvidence:
     """`seen_from_model` (4, 4) moves the model, in base_footprint, to the pose in which the lidars see it. `payloads`
-    are by name the link that carries them and their surface in its frame. Per pose: `returns` (K, 2) from the robot,
-    smoothed, and `outliers` (K, 2)."""
+    are by name the carrying link and their surface in its frame. By pose: smoothed `returns`, `outliers` (K, 2)."""
 
     seen_from_model: np.ndarray
     registration: seen.BodyRegistration | None

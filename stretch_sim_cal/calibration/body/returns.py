@@ -80,8 +80,7 @@ SPACING = 0.006  # m, between the points that represent a surface: at 2 cm from 
 
 
 def spread_points(triangles: np.ndarray, spacing: float) -> np.ndarray:
-    """Return points (M, 3) on triangles (F, 3, 3), about `spacing` (m) apart. Rows are along the longest side, so that
-    long thin triangles have one row."""
+    """Return points (M, 3) on triangles (F, 3, 3), about `spacing` (m) apart, in rows along the longest side."""
     sides = np.roll(triangles, -1, axis=1) - triangles
     lengths = np.linalg.norm(sides, axis=2)
     longest = lengths.argmax(axis=1)
@@ -143,8 +142,7 @@ class RobotView:
 
 
 class PosedTriangles:
-    """The triangles of `links` in one pose, for rays, with their unit normals and the numbers of their links among all
-    `surfaces`."""
+    """The triangles of `links` in one pose, for rays, with unit normals and their links' numbers in `surfaces`."""
 
     def __init__(self, surfaces: Mapping[str, Surface], pose: Mapping[str, np.ndarray], links: Sequence[str]):
         posed = [apply(pose[link], surfaces[link].vertices)[surfaces[link].faces] for link in links]
@@ -205,9 +203,8 @@ def register_returns(
     clouds: Sequence[np.ndarray], lidars: Sequence[np.ndarray], views: Sequence[RobotView], origins: np.ndarray,
     range_noise: float,
 ) -> BodyRegistration | None:  # fmt: skip
-    """Return the motion between model and returns, or None if too few returns are near the model. `clouds` (N, 3) are
-    in base_footprint, one per pose; `lidars` (N,) at `origins` (L, 3) are theirs, -1 if unknown; `views` are the model
-    in these poses."""
+    """Return the motion between model and returns, or None for too few returns near it. By pose, `clouds` (N, 3) are in
+    base_footprint, `lidars` (N,) at `origins` (L, 3) are theirs, -1 if unknown, and `views` are of the model."""
     # Errors of each lidar that no cloud can be corrected for: ranges are longer near it, and at grazing incidence.
     errors = np.zeros((len(origins), 2))
     precisions = np.tile([UNKNOWN_SENSOR.near_range**-2, UNKNOWN_SENSOR.incidence**-2], len(origins))

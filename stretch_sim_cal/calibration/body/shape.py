@@ -38,8 +38,7 @@ Fit = Callable[[tuple[float, float], np.ndarray, Sequence[Shape]], list[Shape]]
 
 @dataclass(frozen=True)
 class PoseEvidence:
-    """The area that the robot covers in one pose: points (K, 2) in base_footprint at the commanded values of its
-    joints."""
+    """The area that the robot covers at commanded joint values: points (K, 2) in base_footprint."""
 
     name: str
     commanded: Mapping[str, float]

@@ -31,9 +31,8 @@ def floor_with_left_at(file: CalibrationFile, base_from_left: np.ndarray, descri
 def with_units(
     file: CalibrationFile, by_units: FloorByUnits, units: tuple[np.ndarray, ...], covariance: np.ndarray
 ) -> CalibrationFile:
-    """Return the file with its floor updated by the lidars' errors: their parameters `units` (n,), with the
-    `covariance` (14 n, 14 n) of the scalars among them. `by_units` is of that floor, perhaps of the first of these
-    lidars only."""
+    """Return the file with its floor updated by the lidars' errors `units` (n,), with the `covariance` (14 n, 14 n) of
+    the scalars among them. `by_units` is of that floor, perhaps of the first lidars only."""
     if file.floor_plane is None:
         return file
     count = len(by_units.scalars)

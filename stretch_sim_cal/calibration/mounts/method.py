@@ -1,5 +1,4 @@
-"""The lidar extrinsics, base_link_from_lidar, by the returns from the robot, against its model at the joint values
-(method and assumptions: docs/mounts.md)."""
+"""The lidar extrinsics, base_link_from_lidar, by the returns from the robot against its model (docs/mounts.md)."""
 
 import itertools
 from collections.abc import Callable, Mapping, Sequence
@@ -125,9 +124,8 @@ def _cost(seen: Seen, poses: Poses, settings: MountSettings) -> float:
 
 
 def consistent(matches: Matches, residuals: np.ndarray, sample: PosedSample, unknowns: RobotUnknowns) -> np.ndarray:
-    """Return a mask (M,) of the matches in patches whose median residual, with the estimated links, is explained by
-    model and noise. An object that is fixed to a surface and no thicker than the noise shifts the median of its patch,
-    and no single return by much."""
+    """Return a mask (M,) of the matches in patches whose median residual is explained by estimated links, model and
+    noise. An object on a surface, no thicker than the noise, shifts that median, and no single return by much."""
     count, settings = len(matches.indices), unknowns.settings
     if not count:
         return np.zeros(0, dtype=bool)
@@ -235,8 +233,7 @@ def cloud_readers(sensors: Sensors, samples: Sequence[MountSample], lidars: Sequ
 
 @dataclass(frozen=True)
 class _Matched:
-    """The matches of a lidar in a sample, their returns, residuals (M,), and noise (M,) over that of a near, bright
-    surface."""
+    """A lidar's matches in a sample, their returns, residuals (M,), and noise (M,) over a near, bright surface's."""
 
     lidar: str
     sample: int
@@ -344,8 +341,7 @@ class _Mounts:
         return matched
 
     def _noise(self, matched: Sequence[_Matched]) -> float:
-        """Return the noise (m) along the ray of a near, bright surface by the median of the residuals, within
-        bounds."""
+        """Return the range noise (m) of a near, bright surface by the residuals' median, within bounds."""
         along, bound = np.concatenate([each.along / each.relative_noise for each in matched]), self.settings.range_noise
         return float(np.clip(robust_deviation(along), bound / 4, 2 * bound)) if len(along) else bound
 

@@ -49,8 +49,7 @@ def with_model_errors(
 
 
 class _System:
-    """The observable unknowns in `groups` with a scale of their prior: six of each of `count` joint origins, then of
-    each mesh, then each zero of a joint."""
+    """The observable unknowns in `groups` of one prior: six of each of `count` origins, of each mesh, each zero."""
 
     def __init__(self, information: np.ndarray, gradient: np.ndarray, unknowns: RobotUnknowns):
         self._all_priors = priors = unknowns.variances()
@@ -162,8 +161,7 @@ class _OriginScales:
         self.evidence = half[:, -1] @ half[:, -1] + self._along @ along - size - constant
 
     def posterior(self, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the solutions (s, n) at every scale, and the sum (n, n) of their covariances with these weights
-        (s,)."""
+        """Return the solutions (s, n) at all scales, and their covariances' sum (n, n) with these weights (s,)."""
         inverse = solve_triangular(self._root, np.eye(len(self._root)), lower=True, check_finite=False)
         of_others, number = inverse.T @ self._half, len(self._origins)
         axes = np.empty((number + len(self._others), number))

@@ -1,5 +1,4 @@
-"""The residual block of the robot's surfaces: the distances of the returns from the model along their rays, and their
-derivatives by the unknowns of the robot."""
+"""The residual block of the robot's surfaces: returns' distances from them, and derivatives by the unknowns."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -26,8 +25,7 @@ BEYOND, CLOSE = 1e-4, 0.006  # m behind a surface: the start of the further ray,
 
 @dataclass(frozen=True)
 class LidarRays:
-    """Returns of a lidar in its frame: `points` (N, 3), and the `origins` (N, 3) of their rays, by default the
-    frame's."""
+    """A lidar's returns in its frame: `points` (N, 3), and their rays' `origins` (N, 3), by default the frame's."""
 
     points: np.ndarray
     origins: np.ndarray | float = 0.0
@@ -68,8 +66,7 @@ class Matches:
         return replace(self, distances=self.distances + error * (1.0 - self.incidence))
 
     def rows(self, about: np.ndarray | float = 0.0) -> tuple[np.ndarray, np.ndarray]:
-        """Return the derivatives (M, 6) of the distances by a twist of the lidar about a point (3,), and the
-        distances."""
+        """Return the distances' derivatives (M, 6) by a twist of the lidar about a point (3,), and the distances."""
         return by_twist(self.hits - about, self.normals), self.distances
 
     @property
@@ -88,8 +85,7 @@ class PosedSample:
         self, sample: MountSample, surfaces: Mapping[str, Surface], base_from_link: Mapping[str, np.ndarray],
         view: RobotView | None = None, number: int | None = None,
     ):  # fmt: skip
-        """`view` is that of the surfaces in this pose, if there is one; `number` the index among several samples, whose
-        readings have independent errors."""
+        """`view` is of the surfaces in this pose; `number` of several samples, whose readings err independently."""
         self.sample, self.number, self.base_from_link = sample, number, base_from_link
         self._view = view or robot_views(surfaces, [base_from_link])[0]
         corners = np.concatenate([apply(self.base_from_link[link], s.corners) for link, s in surfaces.items()])
@@ -104,8 +100,7 @@ class PosedSample:
         return cloud[((seen > self._low) & (seen < self._high)).all(axis=1)]
 
     def match(self, rays: LidarRays, base_from_lidar: np.ndarray, gate: float, grazing: float) -> Matches:
-        """Return the returns within `gate` (m) of the model along their rays, with a cosine of incidence above
-        `grazing`."""
+        """Return the returns within `gate` (m) of the model along rays whose cosine of incidence exceeds `grazing`."""
         points = apply(base_from_lidar, rays.points)
         origins = np.broadcast_to(apply(base_from_lidar, np.zeros(3) + rays.origins), points.shape)
         directions = _unit(points - origins)
@@ -118,8 +113,7 @@ class PosedSample:
         return Matches(points, origins, hits, ahead * incidence, normals, incidence, links, kept)
 
     def inside(self, matches: Matches, angle: float, margin: float) -> np.ndarray:
-        """Return a mask (M,) of the matches whose neighbours, beside the ray by the larger of `angle` (rad) and
-        `margin` (m), meet the same plane."""
+        """Return which matches' neighbours, the larger of `angle` (rad) and `margin` (m) aside, meet the same plane."""
         directions = _unit(matches.hits - matches.origins)
         aside = np.where(np.abs(directions[:, 2:]) < 0.9, [[0.0, 0.0, 1.0]], [[1.0, 0.0, 0.0]])
         across = _unit(np.cross(directions, aside))

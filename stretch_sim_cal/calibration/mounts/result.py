@@ -51,8 +51,7 @@ class MountSettings:
 
 @dataclass(frozen=True)
 class JointOffset:
-    """The zero offset of a joint, in m, or in rad if `turns`, whether it is `separable` from the extrinsics with these
-    poses, and its relative error of scale."""
+    """A joint's zero offset, in m, or rad if it `turns`, if `separable` from the extrinsics, and its error of scale."""
 
     joint: str
     value: float

@@ -142,8 +142,7 @@ class MountedRobot:
 
 
 def samples_of(dataset: Any, robot: MountedRobot, offsets: Sequence[str]) -> list[MountSample]:
-    """Return the samples of a `recording.dataset.Dataset`, of the lidars that saw it. Raises `InputError` if a sample
-    lacks raw clouds or joint values."""
+    """Return the samples of a `recording.dataset.Dataset`. Raises `InputError` without raw clouds or joint values."""
     samples: list[MountSample] = []
     for sample in dataset.samples:
         clouds = {name: sample.cloud(name) for name in robot.nominal if name in dataset.lidars}
@@ -181,8 +180,7 @@ def solve_samples(
 def residuals_at(
     dataset: Any, robot: MountedRobot, poses: Mapping[str, np.ndarray], known: Observations | None = None
 ) -> Residuals:
-    """Return the distances of a dataset's returns from the model with the lidars at poses (4, 4) by name, without the
-    lidars' errors if they are `known`."""
+    """Return the residuals of a dataset with the lidars at poses (4, 4) by name, without their errors if `known`."""
     samples = samples_of(dataset, robot, ())
     for number, sample in enumerate(samples if known is not None and known.by_ring else ()):
         corrected = {name: known.corrected(name, cloud) for name, cloud in sample.clouds.items()}
@@ -193,8 +191,7 @@ def residuals_at(
 
 @dataclass(frozen=True)
 class Chosen:
-    """A pose by its name, and the standard deviation of the worst lidar over its bound, with it (`deviation`) and
-    without it (`before`)."""
+    """A pose, and the worst lidar's standard deviation over its bound with it (`deviation`) and without (`before`)."""
 
     name: str
     deviation: float

@@ -65,8 +65,7 @@ def find_gazebo() -> Installation:
 
 
 def choose_bindings(modules: list[str]) -> tuple[str, str]:
-    """Return (module, generation) of the newest known bindings among the modules `transport...` of package `gz`. Raises
-    `InputError` without any."""
+    """Return (module, generation) of the newest known of the modules `transport...`. Raises `InputError`."""
     if "transport" in modules:
         return "gz.transport", UNVERSIONED
     numbers = sorted(int(name.removeprefix("transport")) for name in modules)

@@ -115,8 +115,7 @@ class CastRays:
     exact: bool = True
 
     def points(self, cloud: np.ndarray) -> np.ndarray:
-        """Return the points (N, 3) float32 of these rays in the lidar's frame, not finite for misses, by a cloud
-        (rows, columns, 3)."""
+        """Return these rays' points (N, 3) float32 by a cloud (rows, columns, 3), not finite for misses."""
         points = self._given(cloud)
         if self.exact:
             ranges = self.ranges(cloud)

@@ -39,8 +39,7 @@ AT_REST = 50  # clocks
 class RunningWorld:
     """The world `name` in a Gazebo of its own, paused between its steps; `time` is the simulated one in ns. `start`
     runs it with the present file `world` in `folder`, which is removed when this process dies. `options` are of `gz
-    sim`, whose output goes to `log`, by default in `folder`. Every method raises `RunFailure` with Gazebo's last output
-    if Gazebo fails."""
+    sim`, whose output goes to `log`, by default in `folder`. If Gazebo fails, every method raises `RunFailure`."""
 
     def __init__(
         self, installation: Installation, name: str, folder: Path, options: Sequence[str] = ("-s",),
