@@ -363,9 +363,9 @@ def keep_backup(path: str | Path) -> Path | None:
     path = Path(os.path.realpath(path))
     if not path.exists():
         return None
-    content = _bytes(path)
+    content = read_bytes(path)
     existing = backups_of(path)
-    if existing and _bytes(existing[-1]) == content:
+    if existing and read_bytes(existing[-1]) == content:
         return existing[-1]
     number = int(existing[-1].name.rpartition("-")[2]) + 1 if existing else 1
     backup = path.with_name(f"{path.name}.backup-{number:04d}")
@@ -383,16 +383,17 @@ def rollback(path: str | Path) -> Path:
         existing = backups_of(path)
         if not existing:
             raise InputError(f"{path}: there is no backup to roll back to ({path.name}.backup-* in {path.parent})")
-        content = _bytes(existing[-1])
+        content = read_bytes(existing[-1])
         if path.exists():
-            replaced = _bytes(path)
+            replaced = read_bytes(path)
             write_atomic(path.with_name(path.name + ROLLED_BACK), lambda stream: stream.write(replaced))
         write_atomic(path, lambda stream: stream.write(content))
         existing[-1].unlink()
     return existing[-1]
 
 
-def _bytes(path: Path) -> bytes:
+def read_bytes(path: Path) -> bytes:
+    """Return the content of a file. Raises `InputError` naming the file and the cause."""
     try:
         return path.read_bytes()
     except OSError as error:

@@ -214,9 +214,7 @@ class Course:
     def expected(self) -> Ending:
         return self.follow(lambda _stop, _added: None)
 
-    def follow(
-        self, go: Callable[[Stop, bool], float | None], estimate: Callable[[], Known] | None = None
-    ) -> Ending:  # fmt: skip
+    def follow(self, go: Callable[[Stop, bool], float | None], estimate: Callable[[], Known] | None = None) -> Ending:
         """Drive: `go` to a stop, which may be added to the plan, and return how long (s) that took, by default as is
         expected. Wherever the robot is back at its place and the prediction is as wanted, and at the end, `estimate`
         says what is really known, and is the base of further predictions. By default the prediction is believed."""

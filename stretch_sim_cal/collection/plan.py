@@ -81,10 +81,9 @@ def plan_collection(
     that pose without it. Raises `Refused` if the present pose touches, or no pose can be reached from it."""
     cramped = not all(free([start]))
     if cramped and not all(outright([start])):
-        raise Refused(
-            f"by the robot's model, parts touch at the arm's present pose ({describe(start, profile)}): "
-            f"{explain(start)}; move the arm to a free pose (for example /home_the_robot) and try again"
-        )
+        fault = f"parts touch at the arm's present pose ({describe(start, profile)}): {explain(start)}"
+        remedy = "move the arm to a free pose (for example /home_the_robot) and try again"
+        raise Refused(f"by the robot's model, {fault}; {remedy}")
 
     def move_is_free(a: Pose, b: Pose, free: Free) -> bool:
         return all(free([b, *samples_between(a, b, margin, profile)]))
@@ -123,10 +122,9 @@ def plan_collection(
     way_is_free = functools.cache(functools.partial(move_is_free, free=outright if cramped else free))
     approach = _entry(start, [poses[node] for node in by_distance[:ENTRIES]], way_is_free)
     if approach is None:
-        raise Refused(
-            f"no collision-free path leads from the arm's present pose ({describe(start, profile)}) to a pose of the "
-            "plan; move the arm to a roomier pose (for example /home_the_robot) and try again"
-        )
+        remedy = "move the arm to a roomier pose (for example /home_the_robot) and try again"
+        way = f"from the arm's present pose ({describe(start, profile)}) to a pose of the plan"
+        raise Refused(f"no collision-free path leads {way}; {remedy}")
     first = here = poses.index((start, *approach)[-1])
     way_in = approach
     while wanted and (path := path_to_nearest(here, wanted)):

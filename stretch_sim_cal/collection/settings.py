@@ -52,11 +52,9 @@ def load_settings(
         source, written = profile.source, dict(profile.plans.get(plan, {}))
     else:
         plans = entries(data.get("plans"), f"{path}: plans")
-        own = [*profile.plans] or [*map(str, plans)]
         if plan not in plans or profile.plans:
-            raise InputError(
-                f"{profile.source if profile.plans else path}: has no plan '{plan}'; available: {', '.join(own)}"
-            )
+            own, where = (profile.plans, profile.source) if profile.plans else (map(str, plans), path)
+            raise InputError(f"{where}: has no plan '{plan}'; available: {', '.join(own)}")
         written = entries(plans[plan], f"{path}: plans: {plan}")
     for key in written:
         if key not in profile.commands:

@@ -79,10 +79,8 @@ def masses(shaped: Shaped) -> Iterator[Finding]:
             yield warning("mass", link.name, "its mass is 0", "leave <inertial> out, or give it a mass")
             continue
         if inertial.mass == 0 or moments[0] <= 0:
-            message = (
-                f"mass {inertial.mass:g} kg with principal moments {shown(moments)} kg m2 is physically impossible"
-            )
-            yield error("inertia", link.name, message, "all of them have to be above 0")
+            numbers = f"mass {inertial.mass:g} kg with principal moments {shown(moments)} kg m2"
+            yield error("inertia", link.name, f"{numbers} is physically impossible", "all of them have to be above 0")
         elif moments[2] > (moments[0] + moments[1]) * (1 + 1e-6):
             message = f"of its principal moments {shown(moments)} kg m2 one exceeds the sum of the others"
             yield error("inertia", link.name, message, "physically impossible: compute them again")
@@ -117,10 +115,8 @@ def _of_shape(link: Link, moments: np.ndarray) -> Iterator[Finding]:
     solid = link.inertial.mass * np.sort([y + z, x + z, x + y])
     factor = float(np.max(np.abs(np.log(moments / solid))))
     if factor > np.log(SOLID):
-        message = f"its principal moments are {shown(1e3 * moments)} g m2, those of its {shape.kind} if it were solid "
-        yield info(
-            "inertia-shape", link.name, message + shown(1e3 * solid), "none needed if the mass is distributed so"
-        )
+        text = f"its principal moments are {shown(1e3 * moments)} g m2, those of its {shape.kind} if it were solid "
+        yield info("inertia-shape", link.name, text + shown(1e3 * solid), "none needed if the mass is distributed so")
 
 
 def joints(shaped: Shaped) -> Iterator[Finding]:
@@ -155,9 +151,7 @@ def shapes(shaped: Shaped) -> Iterator[Finding]:
                 yield error("units", link.name, message, 'scale the mesh (scale="0.001 0.001 0.001" for mm)')
             same = [
                 a.kind for a, b in itertools.combinations(link.shapes(kind), 2)
-                if (a.kind, a.filename, a.radius, a.length) == (b.kind, b.filename, b.radius, b.length)
-                and np.array_equal(a.link_from_geometry, b.link_from_geometry)
-                and np.array_equal(a.size if a.size is not None else a.scale, b.size if b.size is not None else b.scale)
+                if a.form == b.form and np.array_equal(a.link_from_geometry, b.link_from_geometry)
             ]  # fmt: skip
             if same:
                 message = f"its {kind} contains the same {same[0]} twice"

@@ -24,7 +24,7 @@ from stretch_sim_cal.files import read_text, write_text, writing, yaml_text
 from stretch_sim_cal.geometry.transforms import from_rotation_translation
 from stretch_sim_cal.robot.description import load_model, parse_urdf
 from stretch_sim_cal.robot.kinematics import link_transforms, random_positions
-from stretch_sim_cal.robot.model import Geometry, Inertial, Joint, RobotModel
+from stretch_sim_cal.robot.model import Inertial, Joint, RobotModel
 from stretch_sim_cal.robot.stretch import WITHOUT_TOOL, nominal_description
 from stretch_sim_cal.robot.urdf_elements import roll_pitch_yaw
 
@@ -227,7 +227,7 @@ def prove_same_mechanism(normal: Normal, new: RobotModel) -> float:
             if len(shapes) != len(others):
                 raise Refused(f"link '{name}' had {len(shapes)} {kind}s, now {len(others)}; nothing is written")
             for shape, moved in zip(shapes, others, strict=True):
-                if _form(shape) != _form(moved):
+                if shape.form != moved.form:
                     raise Refused(f"link '{name}': a {shape.kind} has changed its shape; nothing is written")
                 hold(f"a shape of link '{name}'", was @ shape.link_from_geometry, now @ moved.link_from_geometry)
         if (link.inertial is None) != (other.inertial is None):
@@ -253,11 +253,6 @@ def _hold_limits(hold: Callable, joint: Joint, mapping: JointMapping, new: Robot
     ranged = joint.variables and joint.type != "continuous"
     expected = sorted(mapping.sign * end + mapping.offset for end in ends) if ranged else found[:2]
     hold(f"the limits of joint '{joint.name}'", [*expected, velocity, effort], found)
-
-
-def _form(shape: Geometry) -> tuple:
-    arrays = (None if each is None else each.tolist() for each in (shape.size, shape.scale))
-    return (shape.kind, shape.radius, shape.length, *arrays, shape.path or shape.filename)
 
 
 def _placed(frames: np.ndarray, body: Inertial) -> tuple[np.ndarray, np.ndarray]:

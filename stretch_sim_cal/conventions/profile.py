@@ -102,9 +102,7 @@ def lint(model: RobotModel, profile: Profile) -> list[Finding]:
         findings.append(finding)
     if prefix:
         findings = [each if each.name in model.joints else replace(each, name=prefix + each.name) for each in findings]
-        findings.append(
-            info("prefix", prefix + profile.anchor, f"all names begin with '{prefix}', which messages omit")
-        )
+        findings += [info("prefix", prefix + profile.anchor, f"all names begin with '{prefix}', which messages omit")]
     return by_level(findings)
 
 

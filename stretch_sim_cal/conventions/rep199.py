@@ -108,10 +108,6 @@ def arms(model: RobotModel) -> list[Arm]:
     return [Arm(model, prefix) for prefix in dict.fromkeys(found)]
 
 
-def _no_arm(model: RobotModel) -> str:
-    return "" if arms(model) else "it has no flange, tool0 or link_n, and nothing that moves but wheels"
-
-
 def base_link(arm: Arm) -> Iterator[Finding]:
     """base_link shall be rigidly attached to the root body."""
     model, name = arm.model, arm.name("base_link")
@@ -300,9 +296,8 @@ def left_handed(model: RobotModel) -> Iterator[Finding]:
         for shape in (*link.visuals, *link.collisions):
             if shape.scale is not None and np.prod(shape.scale) < 0:
                 message = f"mesh {shape.filename} is scaled by {shown(shape.scale)}, which mirrors it: it comes from a "
-                yield warning(
-                    "left-handed", link.name, message + "left-handed frame", "export the mesh in a right-handed frame"
-                )
+                fix = "export the mesh in a right-handed frame"
+                yield warning("left-handed", link.name, message + "left-handed frame", fix)
 
 
 def vendor_names(model: RobotModel) -> Iterator[Finding]:
@@ -334,8 +329,9 @@ RULES = (
 )  # fmt: skip
 
 REP199 = Profile(
-    "rep199", "REP 199 frames of serial industrial manipulators", RULES, anchor="base_link", silent=_no_arm
-)
+    "rep199", "REP 199 frames of serial industrial manipulators", RULES, (), "base_link",
+    lambda model: "" if arms(model) else "it has no flange, tool0 or link_n, and nothing that moves but wheels",
+)  # fmt: skip
 
 
 def missing_frames(model: RobotModel, poses: Mapping[str, np.ndarray]) -> list[AddedFrame]:

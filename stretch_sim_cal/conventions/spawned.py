@@ -170,12 +170,10 @@ def _make(profile: RobotProfile, given: Description, tool: Description | None, f
         return
     normal = forms.normalized(given, forms.Options(profile.convention, dict(profile.rename), dict(profile.zero), tool))
     if broken := [f"{each.rule} {each.sentence}" for each in normal.broken]:
-        more = f", and {len(broken) - SHOWN} more" if len(broken) > SHOWN else ""
-        raise Refused(
-            f"{given.source}: breaks the convention {profile.convention} also in its normal form: "
-            f"{' | '.join(broken[:SHOWN])}{more}; resolve these by hand (stretch-sim-cal normalize writes the report), "
-            "or name another convention in the profile"
-        )
+        rules = " | ".join(broken[:SHOWN]) + (f", and {len(broken) - SHOWN} more" if len(broken) > SHOWN else "")
+        fault = f"breaks the convention {profile.convention} also in its normal form: {rules}"
+        by_hand = "resolve these by hand (stretch-sim-cal normalize writes the report)"
+        raise Refused(f"{given.source}: {fault}; {by_hand}, or name another convention in the profile")
     written, departure = write(normal, folder)
     files.write_text(folder / NAME, load_urdf_text(written[0]))
     files.write_yaml(folder / NOTES, {"notes": _notes(profile, normal, departure, folder)})

@@ -36,11 +36,10 @@ def identity_alignment(model: RobotModel, frames: Frames) -> Iterator[Finding]:
             yield info("rule-1-oblique", link, message)
         elif turned > EXACT_DEG:
             where = f"at zero of {joint.name} it" if joint is not None and joint.variables else "it"
-            message = (
-                f"{where} is turned {turned:.4g} deg against {BASE}; its x axis is {shown(now[:, 0])}, its z axis "
-            )
+            x, z = map(shown, now[:, [0, 2]].T)
+            message = f"{where} is turned {turned:.4g} deg against {BASE}; its x axis is {x}, its z axis {z}"
             fix = "give it base_link's orientation (rpy 0 0 0 from an aligned parent) and move its children with it"
-            yield error("rule-1", link, message + shown(now[:, 2]), fix, turned)
+            yield error("rule-1", link, message, fix, turned)
 
 
 def axis_of_motion(frames: Frames, joint: Joint | None) -> np.ndarray | None:

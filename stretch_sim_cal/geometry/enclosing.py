@@ -1,6 +1,7 @@
 """The smallest shapes around points in the plane. Every shape holds all points, whatever the solver reports; points
 that span no area raise `InputError` (a circle needs none)."""
 
+import functools
 from collections.abc import Sequence
 
 import numpy as np
@@ -9,16 +10,9 @@ from scipy.linalg import eig
 from scipy.optimize import minimize
 
 from stretch_sim_cal.errors import InputError
+from stretch_sim_cal.geometry import shapes
 from stretch_sim_cal.geometry.points import convex_hull, spanning_hull
-from stretch_sim_cal.geometry.shapes import (
-    Circle,
-    ConvexPolygon,
-    Ellipse,
-    TaperedCapsule,
-    capsule_area,
-    capsule_distance,
-    meeting_points,
-)
+from stretch_sim_cal.geometry.shapes import Circle, ConvexPolygon, Ellipse, TaperedCapsule
 
 DIRECTIONS = 24  # axis directions over the whole turn; the wider end is behind
 TAPERS = np.deg2rad([0.0, 4.0, 8.0, 13.0, 19.0, 26.0, 35.0, 47.0])  # half angles of the wedge
@@ -148,19 +142,15 @@ def refined_capsule(hull: np.ndarray, start: np.ndarray) -> TaperedCapsule:
     middle, scale = hull.mean(axis=0), np.abs(hull - hull.mean(axis=0)).max()
     shift = np.array([*middle, 0.0, *middle, 0.0])
     corners = (hull - middle) / scale
-    last: list = [None, None]
 
-    def slack(z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """How far inside the corners are, with the gradient; the solver asks for both at the same place."""
-        if last[0] is None or not np.array_equal(last[0], z):
-            distance, gradient = capsule_distance(z, corners)
-            last[:] = z.copy(), (-distance, -gradient)
-        return last[1]
+    @functools.lru_cache(maxsize=1)  # the solver asks for distances and gradient at the same place
+    def outside(*z: float) -> tuple[np.ndarray, np.ndarray]:
+        return shapes.capsule_distance(np.array(z), corners)
 
     begin = (start - shift) / scale
     found = minimize(
-        capsule_area, begin, jac=True, bounds=[(None, None), (None, None), (1e-6, None)] * 2,
-        constraints={"type": "ineq", "fun": lambda z: slack(z)[0], "jac": lambda z: slack(z)[1]},
+        shapes.capsule_area, begin, jac=True, bounds=[(None, None), (None, None), (1e-6, None)] * 2,
+        constraints={"type": "ineq", "fun": lambda z: -outside(*z)[0], "jac": lambda z: -outside(*z)[1]},
         method="SLSQP", options={"ftol": 1e-13, "maxiter": 100},
     ).x  # fmt: skip
     found = found if np.isfinite(found).all() else begin
@@ -233,7 +223,7 @@ def common_normals(hulls: Sequence[np.ndarray], sides: int) -> np.ndarray:
 
 def polygon_with_normals(points: np.ndarray, normals: np.ndarray) -> ConvexPolygon:
     """Return the polygon around points (N, 2) whose sides, with normals (K, 2) by increasing angle, all touch."""
-    return ConvexPolygon(meeting_points(normals, (spanning_hull(points) @ normals.T).max(axis=0)), normals)
+    return ConvexPolygon(shapes.meeting_points(normals, (spanning_hull(points) @ normals.T).max(axis=0)), normals)
 
 
 def _candidate_normals(hulls: Sequence[np.ndarray]) -> np.ndarray:

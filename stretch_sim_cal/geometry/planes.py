@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stretch_sim_cal.geometry.transforms import angle_between, inverse
+from stretch_sim_cal.geometry.transforms import angle_between, from_rotation_translation, inverse
 
 UP = np.array([0.0, 0.0, 1.0])
 
@@ -65,10 +65,8 @@ def footprint_from_base(floor_in_base: Plane) -> np.ndarray:
     z_axis = up.normal
     x_axis = np.array([1.0, 0.0, 0.0]) - z_axis[0] * z_axis
     x_axis /= np.linalg.norm(x_axis)
-    base_from_footprint = np.eye(4)
-    base_from_footprint[:3, :3] = np.stack([x_axis, np.cross(z_axis, x_axis), z_axis], axis=1)
-    base_from_footprint[:3, 3] = -up.offset * z_axis
-    return inverse(base_from_footprint)
+    axes = np.stack([x_axis, np.cross(z_axis, x_axis), z_axis], axis=1)
+    return inverse(from_rotation_translation(axes, -up.offset * z_axis))
 
 
 def floor_of_footprint(footprint_from_base_link: np.ndarray) -> Plane:

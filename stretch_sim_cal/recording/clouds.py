@@ -103,9 +103,8 @@ def records_from_message(message: Any) -> np.ndarray:
     if height == 1 or row_step == 0:
         row_step = width * int(message.point_step)
     if row_step < width * message.point_step:
-        raise InputError(
-            f"{_describe(message)}: row_step {row_step} is shorter than {width} points of {message.point_step} bytes"
-        )
+        points = f"{width} points of {message.point_step} bytes"
+        raise InputError(f"{_describe(message)}: row_step {row_step} is shorter than {points}")
     data = np.frombuffer(message.data, np.uint8) if isinstance(message.data, bytes) else message.data
     data = np.ascontiguousarray(data, dtype=np.uint8)
     needed = (height - 1) * row_step + width * int(message.point_step)
@@ -151,10 +150,8 @@ def _xyz(message: Any, records: np.ndarray) -> np.ndarray:
 
 def _check_share(message: Any, impossible: int, total: int, said: str) -> None:
     if impossible > IMPOSSIBLE_SHARE * total:
-        raise InputError(
-            f"{_describe(message)}: {impossible / total:.0%} of its {said}: its is_bigendian, point_step or fields are "
-            "false"
-        )
+        fault = "its is_bigendian, point_step or fields are false"
+        raise InputError(f"{_describe(message)}: {impossible / total:.0%} of its {said}: {fault}")
 
 
 def _describe(message: Any) -> str:

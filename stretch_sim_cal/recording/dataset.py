@@ -42,10 +42,9 @@ def read_metadata(directory: Path) -> dict:
         raise InputError(f"{path}: no such file; is {directory} a body-shape dataset?")
     metadata = read_yaml(path)
     if "rosbag2_bagfile_information" in metadata:
-        raise InputError(
-            f"{directory}: is a rosbag2 recording; a folder of arm poses is needed, as ros_calibrate_lidar_mounts and "
-            "ros_collect_body_shape_data write it"
-        )
+        writers = "ros_calibrate_lidar_mounts and ros_collect_body_shape_data"
+        fault = "is a rosbag2 recording; a folder of arm poses is needed, as"
+        raise InputError(f"{directory}: {fault} {writers} write it")
     for key, default in (("format", FORMAT), ("frame", FRAME)):
         if metadata.get(key, default) != default:
             raise InputError(f"{path}: has {key} {metadata[key]!r}; expected {default!r}")
@@ -135,10 +134,8 @@ def _read_sample(directory: Path, entry: dict, warnings: list[str], lidars: Sequ
     if points is None:
         raise InputError(f"{where}: has no array 'points'")
     if entry.get("num_points", len(points)) != len(points):
-        raise InputError(
-            f"{where}: holds {len(points)} points, but {METADATA} has {entry['num_points']}; one of them "
-            "belongs to another run"
-        )
+        differ = f"holds {len(points)} points, but {METADATA} has {entry['num_points']}"
+        raise InputError(f"{where}: {differ}; one of them belongs to another run")
     sizes = [entry.get(f"num_{cloud}") for cloud in map(cloud_name, lidars)]
     counted = all(isinstance(size, int) and not isinstance(size, bool) and size >= 0 for size in sizes)
     known = counted and sum(sizes) == len(points)
@@ -156,12 +153,10 @@ def _read_cloud(path: Path, where: str, name: str) -> np.ndarray | None:
     try:
         with np.load(path, allow_pickle=False) as archive:
             cloud = archive.get(name)
-    except FileNotFoundError as error:
-        raise InputError(
-            f"{where}: the file is missing, though {METADATA} lists it; collect this pose again"
-        ) from error
     except (OSError, ValueError, EOFError, KeyError, NotImplementedError, zipfile.BadZipFile, zlib.error) as error:
-        raise InputError(f"{where}: is truncated or not an .npz file ({error}); collect this pose again") from error
+        missing = f"the file is missing, though {METADATA} lists it"
+        fault = missing if isinstance(error, FileNotFoundError) else f"is truncated or not an .npz file ({error})"
+        raise InputError(f"{where}: {fault}; collect this pose again") from error
     return None if cloud is None else _checked_cloud(cloud, f"{where}: {name}")
 
 
@@ -282,10 +277,8 @@ class DatasetWriter:
     def holds(self, commanded: Mapping[str, float]) -> bool:
         """Return whether a whole sample of this commanded pose is on disk."""
         pose = _numbers(commanded, "commanded", self._joints)
-        return any(
-            all(abs(entry["commanded"][joint] - pose[joint]) <= SAME_POSE for joint in self._joints)
-            for entry in self._metadata["samples"]
-        )
+        known = [entry["commanded"] for entry in self._metadata["samples"]]
+        return any(all(abs(each[joint] - pose[joint]) <= SAME_POSE for joint in self._joints) for each in known)
 
     def write_sample(
         self, commanded: Mapping[str, float], actual: Mapping[str, float], points: np.ndarray,
@@ -293,15 +286,12 @@ class DatasetWriter:
     ) -> Path:  # fmt: skip
         """Write one sample (see `Sample`) and return its file. Raises `InputError` for values that are no data.
         `clouds` (N, 3+) are raw returns by lidar, in its own frame; best the same as in `points`, left first."""
-        entry: dict = {
-            "commanded": _numbers(commanded, "commanded", self._joints),
-            "actual": _numbers(actual, "actual", self._joints),
-        }
+        poses = {"commanded": commanded, "actual": actual}
+        entry: dict = {name: _numbers(values, name, self._joints) for name, values in poses.items()}
         if joints:
             entry["joints"] = _numbers(joints, "joints")
-        arrays = {"points": _checked_cloud(points, "points")} | {
-            cloud_name(name): _checked_cloud(clouds[name], name) for name in self._lidars if name in clouds
-        }
+        arrays = {"points": _checked_cloud(points, "points")}
+        arrays |= {cloud_name(name): _checked_cloud(clouds[name], name) for name in self._lidars if name in clouds}
         number = 1 + max((sample["id"] for sample in self._metadata["samples"]), default=-1)
         path = self.directory / f"sample_{number:04d}.npz"
         write_atomic(path, lambda stream: np.savez_compressed(stream, **arrays))

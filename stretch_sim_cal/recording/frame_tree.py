@@ -39,15 +39,11 @@ class FrameCheck:
         if name in lidars:
             return
         if lidars:
-            raise InputError(
-                f"{topic} carries clouds of the {lidars[0]} lidar (frame '{frame}', expected '{own}'): "
-                f"{self._topics} are swapped"
-            )
+            clouds = f"clouds of the {lidars[0]} lidar (frame '{frame}', expected '{own}')"
+            raise InputError(f"{topic} carries {clouds}: {self._topics} are swapped")
         option = self._frame.format(name) if name in SIDES else f"lidars.{name}.frame in the robot's profile"
-        warning = (
-            f"{topic} has frame '{frame}'; expected '{own}', which is used; set {option} if '{frame}' is the "
-            "lidar's frame"
-        )
+        remedy = f"set {option} if '{frame}' is the lidar's frame"
+        warning = f"{topic} has frame '{frame}'; expected '{own}', which is used; {remedy}"
         if warning not in self._warned:
             self._warned.add(warning)
             self._warn(warning)
@@ -96,11 +92,9 @@ class FrameTree:
         from_target, from_source = self._chain(target), self._chain(source)
         common = next((name for name in from_source if name in from_target), None)
         if common is None:
-            raise InputError(
-                f"{self.source} does not connect '{source}' with '{target}': '{source}' hangs below "
-                f"'{list(from_source)[-1]}', '{target}' below '{list(from_target)[-1]}'; the transform "
-                "between those two is missing"
-            )
+            below = f"'{source}' hangs below '{list(from_source)[-1]}', '{target}' below '{list(from_target)[-1]}'"
+            fault = f"{self.source} does not connect '{source}' with '{target}'"
+            raise InputError(f"{fault}: {below}; the transform between those two is missing")
         return inverse(from_target[common]) @ from_source[common]
 
     def _chain(self, frame: str) -> dict[str, np.ndarray]:

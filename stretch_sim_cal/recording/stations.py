@@ -74,10 +74,9 @@ class Scan(NamedTuple):
         if not (abs(begin - stamp) < 2e-9 * SCAN and abs(end - stamp) < 2e-9 * SCAN):
             raise InputError(f"{who} is of {stamp:.3f} s, its points of {begin:.3f} to {end:.3f} s; {remedy}")
         if begin == end and len(records) > 1:
-            raise InputError(
-                f"all points of {who} have the same time, as of a driver that knows no other, or of Gazebo, "
-                f"which casts a scan at one instant: scans on the move need the time of each point; {remedy}"
-            )
+            cause = "as of a driver that knows no other, or of Gazebo, which casts a scan at one instant"
+            need = f"scans on the move need the time of each point; {remedy}"
+            raise InputError(f"all points of {who} have the same time, {cause}: {need}")
         return cls(begin, end, message)
 
 
@@ -177,14 +176,10 @@ def stations_of(
             left = last
     if (stood := sum(station.sweep is None for station in found)) < 2:
         if len(stamps) and outside > 0.5 * scans:
-            raise InputError(
-                f"{where}: {outside} of {scans} clouds have stamps that are not between those of odometry; stamp both "
-                "by the same clock"
-            )
-        raise InputError(
-            f"{where}: places where the robot stood: {len(spans)}, long enough for a scan of every lidar: {stood}; "
-            "stop for 2 s or more at two places or more"
-        )
+            fault = f"{outside} of {scans} clouds have stamps that are not between those of odometry"
+            raise InputError(f"{where}: {fault}; stamp both by the same clock")
+        places = f"places where the robot stood: {len(spans)}, long enough for a scan of every lidar: {stood}"
+        raise InputError(f"{where}: {places}; stop for 2 s or more at two places or more")
     return found
 
 
@@ -293,10 +288,8 @@ def still_poses(recording: "Recording", model: RobotModel, profile: RobotProfile
     end()
     poses = [pose for pose in found if needed <= profile.commanded_positions(model, pose.joints).keys()]
     if not poses:
-        raise InputError(
-            f"{recording.path}: the joints never stand still for more than {1e-9 * SETTLE:.1f} s; hold each arm "
-            "pose for some seconds"
-        )
+        moving = f"the joints never stand still for more than {1e-9 * SETTLE:.1f} s"
+        raise InputError(f"{recording.path}: {moving}; hold each arm pose for some seconds")
     return [StillPose(pose.begin, pose.end, profile.joint_positions(model, pose.joints)) for pose in poses]
 
 
@@ -320,8 +313,7 @@ def seen_poses(
             break
     seen = [pose for pose in poses if pose.scans]
     if not seen:
-        raise InputError(
-            f"{sets.path}: no scans of all lidars while the joints stood still ({sets.counts.sentence()}); "
-            "hold each arm pose for some seconds, with the clocks of lidars and robot synchronised"
-        )
+        remedy = "hold each arm pose for some seconds, with the clocks of lidars and robot synchronised"
+        fault = f"no scans of all lidars while the joints stood still ({sets.counts.sentence()})"
+        raise InputError(f"{sets.path}: {fault}; {remedy}")
     return seen

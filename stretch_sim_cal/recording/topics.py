@@ -40,10 +40,9 @@ def recorded_tree(
             problems.append(str(error))
     if model is not None:
         raise InputError(f"{problems[0]}; give the URDF of this robot")
-    raise InputError(
-        f"{recording.path}: has no poses of the lidars; give the robot's URDF with --model, or its profile with --robot"
-        + (f" ({'; '.join(problems)})" if problems else "")
-    )
+    remedy = "give the robot's URDF with --model, or its profile with --robot"
+    causes = f" ({'; '.join(problems)})" if problems else ""
+    raise InputError(f"{recording.path}: has no poses of the lidars; {remedy}{causes}")
 
 
 def recorded_description(recording: "Recording") -> str | None:
@@ -182,17 +181,14 @@ class RecordedSets:
             if counts.sets:
                 why = f"in each of {counts.sets} a cloud has no returns; look at its lidar and driver, and record again"
             elif back:
-                why = (
-                    f"{back} stamps are before those of earlier clouds; record again, with a clock that is not set back"
-                )
+                remedy = "record again, with a clock that is not set back"
+                why = f"{back} stamps are before those of earlier clouds; {remedy}"
             elif counts.closest_miss is None:
                 received = " and ".join(f"{count} {name}" for name, count in counts.received.items())
                 why = f"there are only {received} clouds; record both lidars for longer"
             else:
-                why = (
-                    f"their stamps are never closer than {counts.closest_miss / 1e6:.0f} ms; "
-                    "raise --max-time-difference if the lidars' clocks are known to differ"
-                )
+                remedy = "raise --max-time-difference if the lidars' clocks are known to differ"
+                why = f"their stamps are never closer than {counts.closest_miss / 1e6:.0f} ms; {remedy}"
             raise InputError(f"{self.path}: no {called} of clouds within {1e3 * self._bound:.0f} ms: {why}")
 
     def messages(self) -> Iterator[CloudSet]:

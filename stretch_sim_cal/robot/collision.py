@@ -76,9 +76,10 @@ class SelfCollision:
         gaps = np.abs(centres[first] - centres[second]) - halves[first] - halves[second]
         near = pairs[(gaps < self.margin).all(axis=1)]
         for index in np.unique(near):
-            self._shapes[index].place(frames[index])
+            self._shapes[index].object.setTransform(fcl.Transform(frames[index, :3, :3], frames[index, :3, 3]))
         for a, b in near:
-            if self._shapes[a].is_closer(self._shapes[b], self.margin):
+            both = self._shapes[a].object, self._shapes[b].object
+            if fcl.distance(*both) < self.margin if self.margin else fcl.collide(*both) > 0:
                 yield int(a), int(b)
 
     def _on_floor(self, frames: np.ndarray) -> np.ndarray:
@@ -130,14 +131,6 @@ class _Shape:
         bounding.addSubModel(surface.vertices, surface.faces)
         bounding.endModel()
         self.object = fcl.CollisionObject(bounding)
-
-    def place(self, frame: np.ndarray) -> None:
-        self.object.setTransform(fcl.Transform(frame[:3, :3], frame[:3, 3]))
-
-    def is_closer(self, other: "_Shape", margin: float) -> bool:
-        if margin == 0.0:
-            return fcl.collide(self.object, other.object) > 0
-        return fcl.distance(self.object, other.object) < margin
 
     def lowest(self, frames: np.ndarray) -> np.ndarray:
         return (frames[..., 2, :3] @ self.corners.T).min(axis=-1) + frames[..., 2, 3]

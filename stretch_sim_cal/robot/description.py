@@ -315,10 +315,8 @@ def _finding_packages(folders: MeshFolders):
             if not missing:
                 raise
             name = missing[0]
-            raise InputError(
-                f"package '{name}' of $(find {name}) is not found; name its folder: --package {name}=DIR (or a folder "
-                "of packages, --package DIR), or packages: in a robot's profile"
-            ) from error
+            folder = f"--package {name}=DIR (or a folder of packages, --package DIR), or packages: in a robot's profile"
+            raise InputError(f"package '{name}' of $(find {name}) is not found; name its folder: {folder}") from error
 
 
 def _parsed(source, filename: str | None = None) -> minidom.Document:

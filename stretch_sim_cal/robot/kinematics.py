@@ -119,10 +119,8 @@ def checked_positions(model: RobotModel, positions: Positions) -> tuple[dict[str
             raise InputError(f"joint '{name}': its position is not a number or an array of numbers") from error
         own = value.shape[-1:] if joint.variables > 1 else ()
         if joint.variables > 1 and own != (joint.variables,):
-            raise InputError(
-                f"joint '{name}' ({joint.type}) takes {joint.variables} numbers per configuration, "
-                f"got an array of shape {value.shape}"
-            )
+            takes = f"takes {joint.variables} numbers per configuration, got an array of shape {value.shape}"
+            raise InputError(f"joint '{name}' ({joint.type}) {takes}")
         if not np.isfinite(value).all():
             raise InputError(f"joint '{name}': its position is not finite")
         shapes.append(value.shape[: value.ndim - len(own)])

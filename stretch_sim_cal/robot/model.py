@@ -30,6 +30,12 @@ class Geometry:
     scale: np.ndarray | None = None
     name: str | None = None
 
+    @property
+    def form(self) -> tuple:
+        """What is equal for shapes of the same form and size, wherever they are."""
+        arrays = (None if each is None else each.tolist() for each in (self.size, self.scale))
+        return (self.kind, self.radius, self.length, *arrays, self.path or self.filename)
+
 
 @dataclass(frozen=True)
 class Inertial:
@@ -203,10 +209,8 @@ def robot_model(name: str, links: Iterable[Link], joints: Iterable[Joint], sourc
                 missing = f"its {role} link '{link}' does not exist{near(link, by_link)}"
                 raise InputError(f"{source}: joint '{joint.name}': {missing}")
         if (other := parent_joints.setdefault(joint.child, joint)) is not joint:
-            raise InputError(
-                f"{source}: link '{joint.child}' is the child of two joints, '{other.name}' and '{joint.name}'; "
-                "a URDF describes a tree, each link may have one parent"
-            )
+            fault = f"link '{joint.child}' is the child of two joints, '{other.name}' and '{joint.name}'"
+            raise InputError(f"{source}: {fault}; a URDF describes a tree, each link may have one parent")
     roots = [link for link in by_link if link not in parent_joints]
     if len(roots) > 1:
         more = ", ..." if len(roots) > 5 else ""
@@ -236,7 +240,5 @@ def _check_mimics(joints: dict[str, Joint], source: str) -> None:
             followed.append(name)
             leader = joints[name]
         if joint.mimic is not None and (joint.variables != 1 or leader.variables != 1):
-            raise InputError(
-                f"{source}: joint '{joint.name}' ({joint.type}) cannot mimic '{leader.name}' ({leader.type}); "
-                "both need exactly one degree of freedom"
-            )
+            fault = f"joint '{joint.name}' ({joint.type}) cannot mimic '{leader.name}' ({leader.type})"
+            raise InputError(f"{source}: {fault}; both need exactly one degree of freedom")

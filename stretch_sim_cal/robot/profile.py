@@ -480,10 +480,8 @@ def _joints(value: Any, where: str) -> tuple[CommandedJoint, ...]:
     for name, entry in typed(value, Mapping[str, Mapping[str, Any]], where).items():
         parts = entry.get("parts")
         if parts is not None and not (isinstance(parts, list) and parts):
-            raise InputError(
-                f"{where}: {name}: parts: expected a list of joints, or several such lists of which the first that "
-                "fits counts"
-            )
+            wanted = "a list of joints, or several such lists of which the first that fits counts"
+            raise InputError(f"{where}: {name}: parts: expected {wanted}")
         usual = {"command": name, "step": STEP_LINEAR if entry.get("linear") is True else STEP_ANGULAR}
         entry = usual | entry | ({} if parts is None or isinstance(parts[0], list) else {"parts": [parts]})
         joint = record(CommandedJoint, entry, f"{where}: {name}", name=name)

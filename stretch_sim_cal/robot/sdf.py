@@ -10,6 +10,7 @@ from xml.parsers import expat
 import numpy as np
 
 from stretch_sim_cal.errors import InputError
+from stretch_sim_cal.files import read_bytes
 from stretch_sim_cal.geometry.transforms import from_xyz_quaternion, from_xyz_rpy, inverse
 from stretch_sim_cal.robot.model import Joint, Limit, Link, Mimic, RobotModel, near, robot_model
 
@@ -85,10 +86,7 @@ class Element:
 
 def read_sdf(path: Path, root: str = "sdf") -> Element:
     """Return the root element, of tag `root`. Raises `InputError` naming file, line and cause."""
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise InputError(f"{path}: {error.strerror or error}") from error
+    data = read_bytes(path)
     if len(data) > MAX_BYTES:
         raise InputError(f"{path}: is larger than {MAX_BYTES // 1_000_000} MB, too large for an SDF file")
     element = _parse(data, path)

@@ -95,10 +95,8 @@ def outline_surfaces(model: RobotModel, profile: RobotProfile) -> dict[str, Surf
     shapes of the profile's `lidar_geometry` have their collision shapes. Raises `InputError` as `link_surfaces`, for a
     geometry of none of the model's links, and for a robot in mm."""
     for joint in model.joints.values():
-        if (length := float(np.linalg.norm(joint.parent_from_joint[:3, 3]))) > LARGEST:
-            raise InputError(
-                f"robot '{model.name}': joint '{joint.name}': its origin is {length:g} m off; give it in m"
-            )
+        if (off := float(np.linalg.norm(joint.parent_from_joint[:3, 3]))) > LARGEST:
+            raise InputError(f"robot '{model.name}': joint '{joint.name}': its origin is {off:g} m off; give it in m")
     surfaces, geometry = link_surfaces(model, "collision"), profile.lidar_geometry
     if geometry == "visual":
         surfaces |= link_surfaces(model, "visual")
@@ -120,9 +118,8 @@ def outline_surfaces(model: RobotModel, profile: RobotProfile) -> dict[str, Surf
         )  # fmt: skip
         if places:
             shell = link_surfaces(model, "visual")[link]
-            surfaces[link] = shell.with_faces(
-                _outside_housings(shell.vertices.tobytes(), shell.faces.tobytes(), places)
-            )
+            outside = _outside_housings(shell.vertices.tobytes(), shell.faces.tobytes(), places)
+            surfaces[link] = shell.with_faces(outside)
     return surfaces
 
 
@@ -216,9 +213,8 @@ def geometry_surface(geometry: Geometry, where: str) -> Surface:
             mesh = trimesh.creation.icosphere(subdivisions=SPHERE_SUBDIVISIONS, radius=geometry.radius)
         case "mesh":
             if geometry.path is None:
-                raise InputError(
-                    f"{where}: mesh '{geometry.filename}' is not found; give the folder of its package or of the URDF"
-                )
+                remedy = "give the folder of its package or of the URDF"
+                raise InputError(f"{where}: mesh '{geometry.filename}' is not found; {remedy}")
             vertices, faces = read_mesh(geometry.path, where)
             if np.prod(geometry.scale) < 0:
                 faces = faces[:, ::-1]  # A mirrored surface keeps its outside outside.

@@ -30,10 +30,8 @@ def taken_for(seen: Signature, expected: Sensor | None, candidates: Sequence[Sen
         return expected, f"recognised as {expected.name}"
     fits = fitting(seen, candidates)
     if len(fits) > 1:
-        raise InputError(
-            f"the points fit {', '.join(one.name for one in fits)} equally well, but these differ in noise "
-            "and grid; give the right one"
-        )
+        names = ", ".join(one.name for one in fits)
+        raise InputError(f"the points fit {names} equally well, but these differ in noise and grid; give the right one")
     other = "" if expected is None else f", not for {expected.name}, whose elevations are others"
     if fits:
         return fits[0], f"recognised as {fits[0].name}, the only matching file in config/{other}"

@@ -135,10 +135,8 @@ class Sensor:
     def relative_noise(self, ranges: np.ndarray, cosines: np.ndarray, echo: np.ndarray) -> np.ndarray:
         """Return the noise (N,) of `ranges` (N,) at `cosines` (N,) of incidence, relative to that of a near bright
         surface at normal incidence; `echo` (N,) is `weak_echo` of the intensities."""
-        growth = self.noise_growth
-        squares = (
-            (growth.range * ranges) ** 2 + (growth.incidence * (1.0 / cosines - 1.0)) ** 2 + (growth.echo * echo) ** 2
-        )
+        growth, slant = self.noise_growth, 1.0 / cosines - 1.0
+        squares = (growth.range * ranges) ** 2 + (growth.incidence * slant) ** 2 + (growth.echo * echo) ** 2
         return np.sqrt(1.0 + squares / max(self.range_noise, 1e-6) ** 2)
 
     @property

@@ -38,8 +38,8 @@ PAIRED_WITHIN = 0.06
 DRIFT_A_MINUTE = 5e-3
 BEYOND_SCATTER = 5.0
 SAME_RATE = 0.01  # rates (share) that differ by less are the clock's
-# Neighbours of a lost return agree in range (share, and m) and intensity (share, and of 255).
-ALIKE_RANGE, ALIKE_INTENSITY = (0.02, 0.05), (0.1, 3.0)
+# Neighbours of a lost return agree in range and intensity by these shares, and by so many m and of 255.
+ALIKE_SHARES, ALIKE_WITHIN = np.array([[0.02, 0.1], [0.05, 3.0]])[:, :, None, None]
 MIN_TRIALS = 1000
 # Weak echoes count as lost if that is likelier than losses at random by so much (logarithm of the likelihood).
 TELLING = 8.0
@@ -121,15 +121,12 @@ class Signature:
         if self.distance_correction:
             correction = "on in the driver"
         elif self.distance_correction is False:
-            correction = (
-                "off in the driver, all points of a ring lie on one elevation; the optical centre is estimated, or "
-                "switch it on in the driver (distance_correction_flag)"
-            )
+            remedy = "the optical centre is estimated, or switch it on in the driver (distance_correction_flag)"
+            correction = f"off in the driver, all points of a ring lie on one elevation; {remedy}"
         elif self.elevation_scatter >= ON_TABLE:
-            correction = (
-                f"cannot be determined, points of a ring scatter by {np.degrees(self.elevation_scatter):.3f} deg about "
-                "one elevation; record the driver's own topic, not a filtered or moved one"
-            )
+            scatter = f"points of a ring scatter by {np.degrees(self.elevation_scatter):.3f} deg about one elevation"
+            remedy = "record the driver's own topic, not a filtered or moved one"
+            correction = f"cannot be determined, {scatter}; {remedy}"
         elif self.sensor is not None:
             correction = "not applicable, the table has no optical centre"
         return lines if correction is None else [*lines, f"distance correction: {correction}"]
@@ -186,10 +183,9 @@ class Observer:
         if not self._scans:
             raise InputError("no scans")
         if "ring" not in self._scans[0].dtype.names:
-            raise InputError(
-                f"the points have no field ring, only {', '.join(self._scans[0].dtype.names)}: without it channels "
-                "cannot be distinguished; let the driver publish PointXYZIRT"
-            )
+            names = ", ".join(self._scans[0].dtype.names)
+            why = "without it channels cannot be distinguished; let the driver publish PointXYZIRT"
+            raise InputError(f"the points have no field ring, only {names}: {why}")
         clouds = [_Cloud(scan) for scan in self._scans]
         if (count := sum(len(cloud.points) for cloud in clouds)) < MIN_RETURNS:
             raise InputError(f"only {count} returns in {len(clouds)} scans; is the lidar covered?")
@@ -435,10 +431,7 @@ def _drop_outs(clouds: list[_Cloud], rays: list[np.ndarray], columns: _Columns) 
         image = np.full((2, count, columns.steps), np.nan)  # NaN for no return
         image[:, cloud.ring, column] = np.linalg.norm(points, axis=1), cloud.intensity
         before, after = np.roll(image, 1, axis=2), np.roll(image, -1, axis=2)
-        apart = np.abs(after - before)
-        alike = (apart[0] < ALIKE_RANGE[0] * before[0] + ALIKE_RANGE[1]) & (
-            apart[1] < ALIKE_INTENSITY[0] * before[1] + ALIKE_INTENSITY[1]
-        )
+        alike = (np.abs(after - before) < ALIKE_SHARES * before + ALIKE_WITHIN).all(axis=0)
         intensities.append(0.5 * (before[1] + after[1])[alike])
         lost.append(np.isnan(image[0])[alike])
     return _lost_by_intensity(np.concatenate(intensities), np.concatenate(lost))

@@ -72,12 +72,10 @@ def values_from_mapping(model: ErrorModel, mapping: Any, where: str) -> np.ndarr
     for key, index in SCALAR_KEYS.items():
         values[index] = validate.number(data.get(key, 0.0), f"{where}: {key}", -10.0, 10.0)
     values[NEAR], _ = near_range(data.get("near_range"), model.spread.near_length, f"{where}: near_range")
-    pairs = data.get("azimuth_harmonics_deg", [[0.0, 0.0]] * 2)
+    pairs, place = data.get("azimuth_harmonics_deg", [[0.0, 0.0]] * 2), f"{where}: azimuth_harmonics_deg"
     if not isinstance(pairs, list) or len(pairs) != 2:
-        raise InputError(f"{where}: azimuth_harmonics_deg: expected two pairs [cos, sin]")
-    harmonics = [
-        validate.numbers(each, 2, f"{where}: azimuth_harmonics_deg[{i}]", -5, 5) for i, each in enumerate(pairs)
-    ]
+        raise InputError(f"{place}: expected two pairs [cos, sin]")
+    harmonics = [validate.numbers(each, 2, f"{place}[{number}]", -5, 5) for number, each in enumerate(pairs)]
     values[HARMONICS] = np.radians(harmonics).ravel()
     values[CENTRE] = validate.numbers(data.get("optical_centre", [0.0] * 3), 3, f"{where}: optical_centre", -0.5, 0.5)
     for kind, key in CHANNEL_KEYS.items():

@@ -100,10 +100,8 @@ class DrivingBase:
             raise InputError(f"command: is {x:g}, {y:g}, {turn:g}; expected finite velocities")
         at = self._now if stamp is None else round(stamp * 1e9)
         if not -self.base.timeout * 1e9 <= at - self._now <= AHEAD * 1e9:
-            raise InputError(
-                f"command: its stamp is more than the time-out of {self.base.timeout:g} s ago, or {AHEAD:g} s ahead; "
-                "stamp it with simulated time (use_sim_time)"
-            )
+            off = f"more than the time-out of {self.base.timeout:g} s ago, or {AHEAD:g} s ahead"
+            raise InputError(f"command: its stamp is {off}; stamp it with simulated time (use_sim_time)")
         if at >= self._command[0]:
             y = y if self.base.strafes else 0.0
             share = min(1.0, self.base.linear[0] / max(math.hypot(x, y), 1e-12))

@@ -35,7 +35,7 @@ class RobotGeometry:
     Stretch's head, by neither: there it lies below the other's horizon.
 
     `surfaces` are by link in link frames, a true lidar's link holds its collar; `housings` are those of the links that
-    are the lidars themselves, by lidar, in the model's root frame; `moved` are the links that joints move."""
+    are lidars, as "LIDAR lidar", in the model's root frame; `moved` are the links that joints move."""
 
     def __init__(self, model: RobotModel, movable: Collection[str], profile: RobotProfile | None = None):
         self.model = model
@@ -44,9 +44,8 @@ class RobotGeometry:
         self.surfaces = robot_surfaces(model, profile)
         if profile.housing_link in self.surfaces:
             self.surfaces |= _mounts_apart(model, profile, self.surfaces[profile.housing_link])
-        own = _own_links(model, profile)
-        transforms = link_transforms(model, {}, map(true_link, own))
-        self.housings = {lidar: surface.moved(transforms[true_link(lidar)]) for lidar, surface in own.items()}
+        own, transforms = _own_links(model, profile), link_transforms(model)
+        self.housings = {f"{name} lidar": each.moved(transforms[true_link(name)]) for name, each in own.items()}
         moved = model.moved_by(movable)
         self.moved = [link for link in self.surfaces if link in moved]
 
@@ -61,8 +60,7 @@ class RobotGeometry:
     def in_base(self, positions: Mapping[str, float]) -> dict[str, Surface]:
         """Return all surfaces by link at those positions, in the base frame."""
         base_from_root = inverse(link_transforms(self.model, positions, [self._base])[self._base])
-        housings = {f"{lidar} lidar": surface for lidar, surface in self.housings.items()}
-        placed = self.resting() | self.moving(positions) | housings
+        placed = self.resting() | self.moving(positions) | self.housings
         return {link: surface.moved(base_from_root) for link, surface in placed.items()}
 
     def _placed(self, links: list[str], positions: Mapping[str, float]) -> dict[str, Surface]:
@@ -87,17 +85,12 @@ def _mounts_apart(model: RobotModel, profile: RobotProfile, shell: Surface) -> d
 
 def _own_links(model: RobotModel, profile: RobotProfile) -> dict[str, Surface]:
     """Return by lidar the surfaces of the links that are a lidar itself, in the lidar's frame."""
-    own = {
-        name: [link for link in lidar.unseen if model.links[link].collisions] for name, lidar in profile.lidars.items()
-    }
-    if not any(own.values()):
-        return {}
-    surfaces, transforms = link_surfaces(model), link_transforms(model, {})
-    from_root = {name: inverse(transforms[profile.lidars[name].link_in(model)]) for name in own}
-    return {
-        name: joined(surfaces[link].moved(from_root[name] @ transforms[link]) for link in links)
-        for name, links in own.items() if links
-    }  # fmt: skip
+    own, surfaces, transforms = {}, link_surfaces(model), link_transforms(model, {})
+    for name, lidar in profile.lidars.items():
+        if links := [link for link in lidar.unseen if link in surfaces]:
+            from_root = inverse(transforms[lidar.link_in(model)])
+            own[name] = joined(surfaces[link].moved(from_root @ transforms[link]) for link in links)
+    return own
 
 
 class EmbeddedSimulator:
@@ -336,13 +329,13 @@ class EmbeddedSimulator:
     def _with_housings(self, surfaces: Mapping[str, Surface]) -> dict[str, Scene]:
         """Return the scene of surfaces by lidar, each with the other lidars' housings."""
         housings = self.geometry.housings
-        alone = None if housings else Scene(surfaces)
-        return {
-            side: alone or Scene(dict(surfaces) | {
-                f"{other} lidar": surface for other, surface in housings.items() if other != side
-            })
+        if not housings:
+            return dict.fromkeys(self._lidars, Scene(surfaces))
+        of_others = {
+            side: {name: housing for name, housing in housings.items() if name != f"{side} lidar"}
             for side in self._lidars
-        }  # fmt: skip
+        }
+        return {side: Scene(dict(surfaces) | others) for side, others in of_others.items()}
 
     def _scenes(self, lidar: str, time: float | None) -> list[Scene]:
         """Return the scenes for a lidar's rays in the root frame, with the people at a `time` (None: without)."""

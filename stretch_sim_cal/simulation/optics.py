@@ -11,6 +11,7 @@ from embreex.mesh_construction import TriangleMesh
 from embreex.rtcore_scene import EmbreeScene
 from scipy.spatial import cKDTree
 
+from stretch_sim_cal.geometry.points import lengths
 from stretch_sim_cal.geometry.transforms import apply
 from stretch_sim_cal.robot.surfaces import Surface
 from stretch_sim_cal.sensor.sensor import Sensor
@@ -45,23 +46,16 @@ class Scene:
     def intersect(self, origin: np.ndarray, directions: np.ndarray, limits: np.ndarray) -> dict:
         """Return Embree's `tfar`, `Ng`, `primID` (-1: no hit within the limit) of rays from (3,) or (N, 3)."""
         pose = self._pose
-        if pose is None:
-            return self._run(origin, directions, limits)
-        if pose.ndim == 3:
-            turn = pose[:, :3, :3]
-            origin = np.einsum("nji,nj->ni", turn, np.asarray(origin, dtype=np.float32) - pose[:, :3, 3])
-            found = self._run(origin, np.einsum("nji,nj->ni", turn, directions), limits)
-            found["Ng"] = np.einsum("nij,nj->ni", turn, found["Ng"])
-        else:
-            turn = pose[:3, :3]
-            found = self._run((np.asarray(origin) - pose[:3, 3]) @ turn, directions @ turn, limits)
-            found["Ng"] = found["Ng"] @ turn.T
-        return found
-
-    def _run(self, origin: np.ndarray, directions: np.ndarray, limits: np.ndarray) -> dict:
+        if pose is not None:
+            turn = pose[..., :3, :3]
+            origin = np.einsum("...ji,...j->...i", turn, np.asarray(origin) - pose[..., :3, 3])
+            directions = np.einsum("...ji,...j->...i", turn, directions)
         origins = np.broadcast_to(np.asarray(origin, dtype=np.float32), directions.shape)
         # Embree writes the distances that it finds into the limits.
-        return self._embree.run(origins, directions, dists=limits.copy(), output=1)
+        found = self._embree.run(origins, directions, dists=limits.copy(), output=1)
+        if pose is not None:
+            found["Ng"] = np.einsum("...ij,...j->...i", turn, found["Ng"])
+        return found
 
     def within_reach(self, origin: np.ndarray, directions: np.ndarray) -> np.ndarray | None:
         """Return the indices of the rays that pass the sphere around the surfaces; None for all."""
@@ -101,9 +95,8 @@ class Hits:
 
     def incidence_cosines(self) -> np.ndarray:
         """Return the absolute cosines (N,) between ray and surface normal; 0 without a hit."""
-        lengths = np.sqrt(np.einsum("ij,ij->i", self._normals, self._normals))
         along = np.abs(np.einsum("ij,ij->i", self._normals, self._directions))
-        return along / np.maximum(lengths, np.float32(1e-30))
+        return along / np.maximum(lengths(self._normals), np.float32(1e-30))
 
     def surfaces(self) -> np.ndarray:
         """Return the index (N,) into `names` of the surface that each ray hits, -1 without a hit."""
@@ -292,10 +285,8 @@ def _bloom(seen: Seen, directions: np.ndarray, radius: float, shares: np.ndarray
     bright = directions[reflectors]
     centre = bright.mean(axis=0)
     centre /= max(float(np.linalg.norm(centre)), 1e-6)
-    widest = float(np.arccos(np.clip((bright @ centre).min(), -1.0, 1.0))) + radius
-    around = np.flatnonzero(
-        (directions @ centre > np.cos(min(widest, np.pi))) & (seen.reflectivities <= RETRO_REFLECTOR)
-    )
+    widest = min(float(np.arccos(np.clip((bright @ centre).min(), -1.0, 1.0))) + radius, np.pi)
+    around = np.flatnonzero((directions @ centre > np.cos(widest)) & (seen.reflectivities <= RETRO_REFLECTOR))
     chords, nearest = cKDTree(bright).query(directions[around], distance_upper_bound=2 * np.sin(radius / 2))
     close = np.flatnonzero(np.isfinite(chords))
     rows, sources, strength = around[close], reflectors[nearest[close]], 1.0 - chords[close] / (2 * np.sin(radius / 2))

@@ -115,10 +115,9 @@ class SimulationSetup:
 
     def __post_init__(self) -> None:
         if not isinstance(self.robot, SpawnedRobot | None):
-            raise InputError(
-                f"robot: is of type {type(self.robot).__name__}, expected a SpawnedRobot; of a name or path "
-                "SimulationSetup.from_mapping({'robot': ...}) makes it, of a loaded profile spawned_robot(...)"
-            )
+            made_by = "SimulationSetup.from_mapping({'robot': ...}) makes it, of a loaded profile spawned_robot(...)"
+            wanted = f"expected a SpawnedRobot; of a name or path {made_by}"
+            raise InputError(f"robot: is of type {type(self.robot).__name__}, {wanted}")
 
     @property
     def profile(self) -> RobotProfile:
@@ -143,10 +142,8 @@ class SimulationSetup:
             if sensor is None:
                 raise InputError(f"sensor: '{self.sensor}': a simulated sensor has to be known")
             if found[0].period != sensor.period:
-                raise InputError(
-                    f"sensor: {found[0].name} has {found[0].rate:g} scans per second, {sensor.name} {sensor.rate:g}; "
-                    "all lidars need the same rate"
-                )
+                rates = f"{found[0].name} has {found[0].rate:g} scans per second, {sensor.name} {sensor.rate:g}"
+                raise InputError(f"sensor: {rates}; all lidars need the same rate")
         return dict(zip(lidars, found, strict=True))
 
     def sensor_of(self, device: str, sensor: Sensor) -> Sensor:

@@ -61,10 +61,8 @@ class Grid:
         grid = cls(centre, np.eye(3) if dimension == 3 else axes[:dimension], resolution)
         across = np.ptp(grid.along(points), axis=0) / resolution + 3 if resolution > 0 else np.full(3, np.inf)
         if not np.prod(across) <= MAX_CELLS:
-            raise InputError(
-                f"a workspace with cells of {resolution:g} m would have {np.prod(across):.3g} cells, more than "
-                f"{MAX_CELLS:.0e}; use a coarser resolution above 0"
-            )
+            too_many = f"would have {np.prod(across):.3g} cells, more than {MAX_CELLS:.0e}"
+            raise InputError(f"a workspace with cells of {resolution:g} m {too_many}; use a coarser resolution above 0")
         return grid
 
     @property
@@ -141,6 +139,7 @@ class Hull:
             self.measure = float(np.ptp(points))
             self.vertices = np.array([points[:, 0].argmin(), points[:, 0].argmax()])
             self.normals = np.array([[-1.0], [1.0]])
+            self._facets = np.column_stack([self.normals, points[self.vertices, 0] * [1.0, -1.0]])
         elif self.dimension > 1:
             # Too few points may not span what the robot could reach without collisions.
             with contextlib.suppress(QhullError):
@@ -151,8 +150,6 @@ class Hull:
 
     def contains(self, points: np.ndarray) -> np.ndarray:
         """Return which of the points (N, dimension) are in the hull (N,)."""
-        if self.dimension == 1:
-            return (points[:, 0] >= self.corners.min()) & (points[:, 0] <= self.corners.max())
         if not len(self.normals):
             return np.zeros(len(points), dtype=bool)
         # Only what lies between the balls within and around the hull has to be compared with its facets.
@@ -263,11 +260,8 @@ class Reach:
             leading.add(joint.name)
         leading -= {self.model.checked_joint(name).name for name in self.fixed}
         variables = [variable for variable in configuration_space(self.model) if variable.joint in leading]
-        for each in variables:
-            if not np.isfinite([each.lower, each.upper]).all():
-                raise InputError(
-                    f"joint '{each.joint}' has no limits, so its workspace is unlimited; fix it at a position"
-                )
+        if free := [each.joint for each in variables if not np.isfinite([each.lower, each.upper]).all()]:
+            raise InputError(f"joint '{free[0]}' has no limits, so its workspace is unlimited; fix it at a position")
         return variables
 
 

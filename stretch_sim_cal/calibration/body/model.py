@@ -22,9 +22,8 @@ from stretch_sim_cal.robot.profile import RobotProfile, stretch_profile
 from stretch_sim_cal.robot.surfaces import Surface, outline_surfaces
 
 PUBLISHED_AXES = ("arm", "wrist_yaw")
-KINDS: dict[str, type[Shape]] = dict(
-    zip(FIT_METHODS, (TaperedCapsule, Circle, Ellipse, Ellipse, Ellipse, ConvexPolygon), strict=True)
-)
+_SHAPES = (TaperedCapsule, Circle, Ellipse, Ellipse, Ellipse, ConvexPolygon)
+KINDS: dict[str, type[Shape]] = dict(zip(FIT_METHODS, _SHAPES, strict=True))
 """The shape that each fit method gives."""
 
 
@@ -85,15 +84,13 @@ class BodyShapeModel:
 
     def mismatches(self, tool: str | None = None, description_hash: str | None = None) -> list[str]:
         """Return a warning for each of `tool` and `description_hash` that is not the model's."""
-        warnings = []
-        for name, here in (("tool", tool), ("description_hash", description_hash)):
-            there = self.about.get(name)
-            if here not in (None, "unknown") and there not in (None, "unknown", here):
-                kind = "tool" if name == "tool" else "robot description"
-                warnings.append(
-                    f"the body shape was fitted for another {kind} ({there}, here it is {here}); fit it again"
-                )
-        return warnings
+        return [
+            f"the body shape was fitted for another {kind} ({self.about[name]}, here it is {here}); fit it again"
+            for kind, name, here in (
+                ("tool", "tool", tool), ("robot description", "description_hash", description_hash),
+            )
+            if here not in (None, "unknown") and self.about.get(name) not in (None, "unknown", here)
+        ]  # fmt: skip
 
 
 def interpolation(axis: Sequence[float], value: float) -> tuple[list[int], list[float]]:
@@ -124,7 +121,7 @@ def default_file_name(method: str) -> str:
 
 def save_body_shape_model(model: BodyShapeModel, path: str | Path) -> None:
     """Write a model to a YAML file, atomically. `model.about` holds plain YAML values."""
-    values = [[float(value) for value in axis] for axis in (model.arm_extensions, model.wrist_yaws)]
+    values = [list(map(float, axis)) for axis in (model.arm_extensions, model.wrist_yaws)]
     key = POLYGON_KEY if model.shape_fitting_method == "convex_polygon" else KEY
     depends = {"arm_dependent": model.arm_dependent, "yaw_dependent": model.yaw_dependent}
     grid, order = depends | {"arm_extensions": values[0], "wrist_yaws": values[1]}, "extension, then yaw"

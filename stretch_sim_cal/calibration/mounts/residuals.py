@@ -215,9 +215,8 @@ class RobotUnknowns:
     def of_joint(self, index: int, sample: int | None) -> np.ndarray:
         """Return the columns of a joint's zero, its scale and, for a sample with a number, its reading."""
         zero, count = self.first_joint + index, len(self.joints)
-        return np.array(
-            [zero, zero + count] + ([] if sample is None else [self.first_reading + sample * count + index])
-        )
+        reading = [] if sample is None else [self.first_reading + sample * count + index]
+        return np.array([zero, zero + count, *reading])
 
     def of_near_ranges(self, name: str) -> slice:
         first = self.first_near + self.lidars.index(name) * len(NEAR_RANGES)

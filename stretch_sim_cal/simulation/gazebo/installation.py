@@ -35,9 +35,8 @@ class Installation:
         if wanted not in LIDARS:
             raise InputError(f"lidar '{wanted}' is unknown; available: {', '.join(LIDARS)}")
         if wanted == "cpu" and not self.has_cpu_lidar:
-            raise InputError(
-                f"Gazebo {self.generation} has no CPU lidar ({CPU_LIDAR} is not among its plugins); use --lidar gpu"
-            )
+            missing = f"{CPU_LIDAR} is not among its plugins"
+            raise InputError(f"Gazebo {self.generation} has no CPU lidar ({missing}); use --lidar gpu")
         return "cpu" if wanted != "gpu" and self.has_cpu_lidar else "gpu"
 
 
@@ -73,10 +72,9 @@ def choose_bindings(modules: list[str]) -> tuple[str, str]:
     if known:
         return f"gz.transport{known[-1]}", GENERATIONS[known[-1]]
     if numbers:
-        raise InputError(
-            f"Gazebo's Python bindings gz.transport{numbers[-1]} are of an unknown generation; known are "
-            + ", ".join(f"{name} ({number})" for number, name in GENERATIONS.items()) + f" and {UNVERSIONED}"
-        )  # fmt: skip
+        known_ones = ", ".join(f"{name} ({number})" for number, name in GENERATIONS.items()) + f" and {UNVERSIONED}"
+        fault = f"Gazebo's Python bindings gz.transport{numbers[-1]} are of an unknown generation"
+        raise InputError(f"{fault}; known are {known_ones}")
     raise InputError(f"Gazebo is installed, but not the Python bindings of its transport: {INSTALL}")
 
 

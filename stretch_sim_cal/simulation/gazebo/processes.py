@@ -243,10 +243,8 @@ class Commander:
     ) -> bytes | None:  # fmt: skip
         """Return a service's serialised answer, or None if there was none within `timeout` s, after a message was
         published on each topic of `publish`. Raises `RunFailure` if one has no subscriber."""
-        answer = self._exchange({
-            "publish": dict(publish or {}), "publish_type": publish_type, "service": service, "message": request,
-            "type": request_type, "answer_type": answer_type, "timeout_ms": round(1e3 * timeout),
-        })  # fmt: skip
+        asked = service, request, request_type, answer_type, round(1e3 * timeout)
+        answer = self._exchange({"publish": dict(publish or {}), "publish_type": publish_type, "request": asked})
         return answer["message"] if answer["answered"] else None
 
     def connected(self, topics: list[str], message_type: str) -> bool:
@@ -296,9 +294,7 @@ def carry_out_orders(bindings: str, python_path: str = "") -> int:
                 return {"error": f"{topic} has no subscriber"}
             if not to.publish_raw(message, order["publish_type"]):
                 return {"error": f"a message on {topic} was refused"}
-        answered, message = node.request_raw(
-            order["service"], order["message"], order["type"], order["answer_type"], order["timeout_ms"]
-        )
+        answered, message = node.request_raw(*order["request"])
         return {"answered": bool(answered), "message": bytes(message)}
 
     for order in orders:
@@ -350,11 +346,10 @@ class Server:
         with contextlib.suppress(subprocess.TimeoutExpired):
             code = self._process.wait(patience)
             self._end_abandoned()
-            if code < 0:  # the watchdog itself
-                raise RunFailure(
-                    f"the watchdog of Gazebo was ended ({_ending(code)}) while {doing}, and Gazebo with it"
-                )
-            raise RunFailure(f"Gazebo ended ({_ending(code)}) while {doing} (world {self.world}): {self.last_words()}")
+            ended = f"ended ({_ending(code)}) while {doing}"
+            if code < 0:
+                raise RunFailure(f"the watchdog of Gazebo was {ended}, and Gazebo with it")
+            raise RunFailure(f"Gazebo {ended} (world {self.world}): {self.last_words()}")
 
     def last_words(self) -> str:
         """Return the cause of a crash and the last errors printed, else the last lines."""
@@ -425,9 +420,7 @@ def watch(folder: str, log: str, *command: str) -> int:
     with open(log, "ab") as output:
         for stream in (sys.stdout, sys.stderr):
             os.dup2(output.fileno(), stream.fileno())
-    child = subprocess.Popen(
-        command, stdin=subprocess.DEVNULL, start_new_session=True, restore_signals=True, preexec_fn=prepare_child
-    )
+    child = subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True, preexec_fn=prepare_child)
     print(f"{WATCHDOG}{child.pid}", flush=True)
     asked, needed = False, True
     while child.poll() is None:

@@ -208,10 +208,8 @@ class RunningWorld:
     def _control(self, request: bytes, timeout: float, targets: Mapping[str, float] | None = None) -> bool:
         self._server.need(True)
         commands = {_command_topic(joint): messages.double(target) for joint, target in (targets or {}).items()}
-        answer = self._commander.call(
-            f"/world/{self._name}/control", request, "gz.msgs.WorldControl", "gz.msgs.Boolean", timeout,
-            commands, "gz.msgs.Double",
-        )  # fmt: skip
+        service, types = f"/world/{self._name}/control", ("gz.msgs.WorldControl", "gz.msgs.Boolean")
+        answer = self._commander.call(service, request, *types, timeout, commands, "gz.msgs.Double")
         return answer is not None and messages.boolean(answer)
 
     def _hear_clock(self, message: bytes) -> None:
@@ -377,10 +375,9 @@ class GazeboJoints(Joints):
         rested, self._rested = self._rested, 0.0 if self.moving else self._rested + duration
         if rested < ARRIVAL_PATIENCE <= self._rested:
             for name, gap in self.missing(self._positions).items():
-                command.warn(
-                    f"Gazebo's {name} is at {self._commanded(name):.4f}, {gap:+.4f} from its commanded position "
-                    f"{ARRIVAL_PATIENCE:g} s ago: something is in its way, or its controller does not follow"
-                )
+                off = f"{self._commanded(name):.4f}, {gap:+.4f} from its commanded position {ARRIVAL_PATIENCE:g} s ago"
+                cause = "something is in its way, or its controller does not follow"
+                command.warn(f"Gazebo's {name} is at {off}: {cause}")
 
     def catch_up(self) -> None:
         if self.owed:

@@ -71,10 +71,9 @@ class GazeboSimulator:
         self.sensor, self.period, self.driving = described.sensor, described.period, described.driving
         steps = self.period / STEP
         if round(steps) < 1 or abs(steps - round(steps)) > 1e-6:
-            raise InputError(
-                f"the sensor's rate of {self.sensor.rate:g} Hz: in Gazebo the time from scan to scan has to be a "
-                f"multiple of {STEP:g} s, as at 5, 8, 10, 20 or 40 Hz; use the embedded simulator for others"
-            )
+            wanted = f"a multiple of {STEP:g} s, as at 5, 8, 10, 20 or 40 Hz; use the embedded simulator for others"
+            rate = f"the sensor's rate of {self.sensor.rate:g} Hz"
+            raise InputError(f"{rate}: in Gazebo the time from scan to scan has to be {wanted}")
         self.nominal_description, self.true_description = described.nominal_description, described.true_description
         self.notes: list[str] = []
         self._unsettled = self._in_pieces = False
@@ -237,10 +236,9 @@ class GazeboSimulator:
                 short += 1
                 if short == BASE_PATIENCE:
                     x, y, yaw = self._base_gaps(states, start)
-                    raise self._world.failure(
-                        f"Gazebo's base is {x:+.4f} m, {y:+.4f} m, {math.degrees(yaw):+.2f} deg short of its "
-                        "commanded pose: something is in its way, or its controllers do not lead it"
-                    )
+                    short_by = f"{x:+.4f} m, {y:+.4f} m, {math.degrees(yaw):+.2f} deg short of its commanded pose"
+                    cause = "something is in its way, or its controllers do not lead it"
+                    raise self._world.failure(f"Gazebo's base is {short_by}: {cause}")
             raise self._world.failure(f"Gazebo's lidar {lidar} leaves out every scan")
 
     def _lead_base(self, time: float | None = None) -> None:
@@ -270,10 +268,8 @@ class GazeboSimulator:
     def move_base(self, world_from_floor: np.ndarray) -> None:
         """As of `EmbeddedSimulator`, with the next steps. Raises `InputError` for a robot that cannot drive."""
         if self.driving is None:
-            raise InputError(
-                f"{self.setup.profile.source} has no 'base:', so the robot is fixed to Gazebo's world and cannot be "
-                "pushed; use the embedded simulator for that"
-            )
+            fixed = "the robot is fixed to Gazebo's world and cannot be pushed; use the embedded simulator for that"
+            raise InputError(f"{self.setup.profile.source} has no 'base:', so {fixed}")
         self._described.move_base(world_from_floor)
 
     def close(self) -> None:
@@ -327,11 +323,9 @@ class GazeboSimulator:
         if world.states is None:
             raise world.failure("the robot has not appeared in Gazebo")
         if silent:
-            hint = "; probably there is no renderer (try Mesa and xvfb-run, or --lidar cpu)"
-            raise world.failure(
-                f"Gazebo's {self.lidar} lidar {' and '.join(silent)} has not published within {WARM_UP:g} s"
-                + (hint if self.lidar == "gpu" else "")
-            )
+            hint = "; probably there is no renderer (try Mesa and xvfb-run, or --lidar cpu)" * (self.lidar == "gpu")
+            lidars = f"{self.lidar} lidar {' and '.join(silent)}"
+            raise world.failure(f"Gazebo's {lidars} has not published within {WARM_UP:g} s{hint}")
         raise world.failure("Gazebo's joint controllers do not respond")
 
     def _stow(self) -> None:
@@ -362,10 +356,9 @@ class GazeboSimulator:
         if wrong > SAME_DIRECTION:
             cause = f"publishes {np.degrees(wrong):.3f} deg off the rays that it was given"
         elif self.lidar == "gpu" and not errors["sampled"] < BETTER * errors["published"]:
-            cause = (
-                f"has ranges that do not fit the texels' directions (median {1e3 * errors['sampled']:.2f} mm off) "
-                f"better than the published ones ({1e3 * errors['published']:.2f} mm)"
-            )
+            of_texels, of_published = (f"{1e3 * errors[kind]:.2f} mm" for kind in ("sampled", "published"))
+            cause = f"has ranges that do not fit the texels' directions (median {of_texels} off) "
+            cause += f"better than the published ones ({of_published})"
         else:
             return
         lidar = self._described.lidar(device)
@@ -373,10 +366,9 @@ class GazeboSimulator:
         noise = float(np.hypot(lidar.sensor.range_noise, more))
         lidar.sensor = dataclasses.replace(lidar.sensor, range_noise=noise)
         self._rays[device] = dataclasses.replace(rays, exact=False)
-        self._complaints.append(
-            f"Gazebo's {self.lidar} lidar {device} {cause}: its points are used as published, with "
-            f"{1e3 * noise:.1f} mm of noise; expect errors of centimetres on slanted surfaces"
-        )
+        used = f"its points are used as published, with {1e3 * noise:.1f} mm of noise"
+        expect = "expect errors of centimetres on slanted surfaces"
+        self._complaints.append(f"Gazebo's {self.lidar} lidar {device} {cause}: {used}; {expect}")
 
 
 def measured(
