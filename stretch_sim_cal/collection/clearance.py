@@ -1,5 +1,4 @@
-"""Whether the room is clear around everything that the arm is going to sweep over, before (`Sweep`) and while it moves
-(`RoomWatch`); and the part of a scan around the robot."""
+"""Whether the room is clear where the arm sweeps, before (`Sweep`) and while it moves (`RoomWatch`); cropped scans."""
 
 import itertools
 from collections.abc import Mapping, Sequence

@@ -1,5 +1,4 @@
-"""The stages of a calibration as nodes and commands run them, from clouds to the calibration file. They differ in their
-options, in where warnings go, and in the `Source` of clouds."""
+"""The stages of a calibration as nodes and commands run them, from the clouds of a `Source` to the calibration file."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -59,8 +58,7 @@ class Outcome:
 
 
 class Source(Protocol):
-    """A robot, live or recorded: its `description` (URDF, None while it is unknown), the `described` poses (4, 4) of
-    the lidars in base_link, and the settings of its `body`."""
+    """A robot, live or recorded: URDF (None: unknown), the lidars' `described` poses (4, 4), settings of its `body`."""
 
     profile: RobotProfile
     description: str | None

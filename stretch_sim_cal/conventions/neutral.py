@@ -1,5 +1,4 @@
-"""What holds for any robot's description, whatever convention it keeps. Each rule yields one finding for each
-departure; shapes are looked at with all joints at zero."""
+"""Rules for any robot's description: one finding for each departure; of shapes with all joints at zero."""
 
 import itertools
 from collections.abc import Callable, Iterator

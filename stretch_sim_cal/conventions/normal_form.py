@@ -26,8 +26,7 @@ TOOL_MESHES = "$(arg tool_mesh_dir)"  # in the vendor's tool files, the folder `
 
 @dataclass(frozen=True)
 class Description:
-    """A URDF's elements, with meshes and textures as absolute `file://` names if they are known; `packages` are those
-    of their names and of a xacro's `$(find ...)`."""
+    """A URDF's elements, files as absolute `file://` names if known, and the `packages` of names and `$(find ...)`."""
 
     root: Element
     source: str

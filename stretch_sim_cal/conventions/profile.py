@@ -15,8 +15,7 @@ LEVELS = (ERROR, WARNING, INFO)
 
 @dataclass(frozen=True)
 class Finding:
-    """One departure from a rule by a link or joint `name`, with its numbers, and the fix. `measured` is the number that
-    an exception's limits apply to (an angle in deg)."""
+    """One departure from a rule by a link or joint `name`, and the fix. Exceptions limit `measured` (in deg)."""
 
     rule: str
     level: str

@@ -214,8 +214,7 @@ def flange_axes(arm: Arm) -> Iterator[Finding]:
 
 
 def flange_way_out(arm: Arm) -> np.ndarray | None:
-    """Return the direction (3,), seen from the start, of a flange's x axis; None if the last joint does not turn. The
-    sign is that of the present x axis if the last joint's axis has none."""
+    """Return the direction (3,), seen from the start, for a flange's x axis; None if the last joint does not turn."""
     name = arm.name("flange")
     chain = moving(arm.model, name)
     if not chain or chain[-1].type not in ("revolute", "continuous"):

@@ -32,8 +32,7 @@ ROBOT_KEYS = ("robot", "description", "tool")
 
 @dataclass(frozen=True)
 class SpawnedRobot:
-    """A robot that is ready to be spawned: its `profile`, its description's `file` (URDF), and `notes`, one line each,
-    on the convention and the changes made for it."""
+    """A robot ready to be spawned: `profile`, the `file` of its URDF, and `notes` on the convention and changes."""
 
     profile: RobotProfile
     file: Path

@@ -1,5 +1,4 @@
-"""The smallest shapes around points in the plane. Every shape holds all points, whatever the solver reports; points
-that span no area raise `InputError` (a circle needs none)."""
+"""The smallest shapes around all points in the plane. Points without an area raise `InputError`, but for circles."""
 
 import functools
 from collections.abc import Sequence
@@ -256,8 +255,7 @@ def _corner_areas(hull: np.ndarray, normals: np.ndarray, touching: np.ndarray) -
 
 
 def _cheapest_cycle(cost: np.ndarray, count: int) -> np.ndarray:
-    """Return the increasing indices (count,) of the cycle of least sum of `cost[i, j]` over its steps. One side lies in
-    every half turn, so starts in the first half suffice."""
+    """Return the indices (count,) of the cycle of least `cost[i, j]`; starts in the first half turn suffice."""
     total = len(cost)
     forward = np.where(np.triu(np.ones_like(cost, dtype=bool), 1), cost, np.inf)
     starts = np.arange(total // 2 + 1)

@@ -19,8 +19,7 @@ def downsampled(points: np.ndarray, count: int) -> np.ndarray:
 
 
 def voxel_keys(points: np.ndarray, size: float) -> np.ndarray:
-    """Return one int64 key (N,) per point (N, 3), equal in the same cube of edge `size`. Points further than 2**20
-    voxels from the origin share the outermost voxels' keys."""
+    """Return int64 keys (N,) of points (N, 3), equal in the same cube of edge `size`, and beyond 2**20 of them."""
     index = np.clip(np.floor(points / size), -_HALF, _HALF - 1).astype(np.int64) + _HALF
     return (index[:, 0] << 42) | (index[:, 1] << 21) | index[:, 2]
 

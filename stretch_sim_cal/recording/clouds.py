@@ -91,8 +91,7 @@ def cloud_attributes(scan: np.ndarray) -> dict[str, Any]:
 
 
 def records_from_message(message: Any) -> np.ndarray:
-    """Return all points of a message as structured records (height * width,), fields in the message's own order. Raises
-    `InputError` if its bytes do not fit its description."""
+    """Return all points of a message as structured records (height * width,). Raises `InputError` for unfit bytes."""
     if message.point_step <= 0 and message.width * message.height > 0:
         raise InputError(f"{_describe(message)}: point_step is {message.point_step}")
     dtype = _record_dtype(message)

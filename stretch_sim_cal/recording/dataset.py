@@ -102,8 +102,7 @@ class Sample:
     """One arm pose: joint values in m and rad, and the points seen in it. `commanded` and `actual` hold the values of
     the planned joints (`arm` is the whole extension of a Stretch); `joints` those of every joint by its name in the
     description if they were recorded, else it is empty. `points` (N, 3+) float32 in base_footprint are finite. `lidars`
-    (N,) says which lidar saw each, as numbered in the dataset's `lidars`, if that is known: if the raw
-    clouds hold the same returns in this order."""
+    (N,) says which of the dataset's `lidars` saw each, if the raw clouds hold the same returns in this order."""
 
     id: int
     commanded: dict[str, float]
@@ -238,8 +237,7 @@ class DatasetWriter:
     folder that already holds a dataset continues it: `samples` lists what is there, `holds` tells which poses can be
     left out. `description` is the URDF text; `info` (plain YAML values) is kept with the samples;
     `footprint_from_base_link` (4, 4) is the calibrated transform that `points` went through, if it is known; `joints`
-    are the names of the planned joints, `lidars` those of the lidars. Raises `InputError` if the folder
-    holds something else, another description, or cannot be written."""
+    and `lidars` are names. Raises `InputError` if the folder holds something else, or cannot be written."""
 
     def __init__(
         self, directory: str | Path, description: str | None = None, info: Mapping | None = None,

@@ -132,8 +132,7 @@ def stations_of(
     where: str, odometry: Iterable[Any], clouds: Iterable[tuple[str, int, Any]], names: Sequence[str], limit: int,
     continuous: bool,
 ) -> list[RecordedStation]:  # fmt: skip
-    """As `recorded_stations`, of messages of odometry, and (lidar, stamp in ns, message or, at stops, its returns) of
-    clouds, each in order of time; errors begin with `where`."""
+    """As `recorded_stations`, of odometry, and (lidar, stamp in ns, message or, at stops, returns) by time."""
     stamps, poses = way_of(odometry, where)
     spans = _standing(stamps, poses)
     seen_at: list[dict[str, list[np.ndarray]]] = [{name: [] for name in names} for _ in spans]
@@ -246,8 +245,7 @@ class StillPose:
 
 def still_poses(recording: "Recording", model: RobotModel, profile: RobotProfile | None = None) -> list[StillPose]:
     """Return the stretches in which all joints stand still, without the time in which they settle. Changes up to
-    `STILL_WITHIN` are noise of the encoders. Raises `InputError` if the recording has no joint states, these lack a
-    joint of the arm or stamps, or if there is no such stretch."""
+    `STILL_WITHIN` are noise. Raises `InputError` without any, and for joint states without stamps or an arm's joint."""
     recording.require(JOINT_STATES, JOINT_STATE_TYPE)
     profile = profile or stretch_profile()
     within = {profile.commands[joint]: tolerance for joint, tolerance in still_within(profile).items()}

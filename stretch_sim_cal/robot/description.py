@@ -228,8 +228,7 @@ class _Reader:
 
 
 def mesh_path(filename: str, base_directory: Path | None, mesh_folders: MeshFolders) -> Path | None:
-    """Return the path of a mesh name (`package://`, `file://`, absolute, or relative to the URDF), which need not
-    exist; None if its package or base folder is not known."""
+    """Return the path of a mesh name (`package://`, `file://`, or a path); None without its package or folder."""
     url = urlparse(filename)
     if url.scheme in PACKAGE_SCHEMES:
         folder = package_folder(url.netloc, mesh_folders)

@@ -212,8 +212,7 @@ UNLIMITED = 1e16  # SDF writes limits that are none as 1e16 or infinite
 
 @dataclass(frozen=True)
 class SdfModel:
-    """Links with `model_from_link` (4, 4), and joints, which may form loops and whose frames need not be their
-    children's; `WORLD` as a parent is the ground."""
+    """Links with `model_from_link` (4, 4), joints, also loops and with frames of their own; parent `WORLD`: ground."""
 
     name: str
     links: dict[str, np.ndarray]

@@ -1,5 +1,4 @@
-"""Points as the lidars' driver publishes them: their layout, and which are returns. Misses may be points at the origin,
-and second returns mostly repeat the first one bitwise."""
+"""Points as the lidars' driver publishes them, and which are returns: not at the origin, nor repeated bitwise."""
 
 import numpy as np
 

@@ -314,8 +314,7 @@ class ErrorModel:
     # What the simulator does: from true rays to published points.
 
     def true_rays(self, rotor: np.ndarray, channel: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the origins (N, 3) and unit directions (N, 3), in the lidar's frame, of the rays of channels (N,) at
-        rotor azimuths (N,), for a unit with parameters (n,)."""
+        """Return origins and unit directions (N, 3) of a unit's rays by channels (N,) and the rotor's azimuths (N,)."""
         elevation, azimuth = self.elevations[channel], rotor + self.azimuth_offsets[channel]
         return self._centres(rotor, values), directions(*self._angles(elevation, azimuth, rotor, channel, values))
 

@@ -127,8 +127,7 @@ def write_unit(path: str | Path, sensor: str | Path, model: ErrorModel, unit: Un
 def write_simulated_unit(
     path: str | Path, sensor: str | Path, model: ErrorModel, values: np.ndarray, **keys: Any
 ) -> None:
-    """Write a unit file of parameters (n,) for the simulator, without what the driver corrects; `keys` as of
-    `write_unit`. As JSON, which is YAML and read faster."""
+    """As `write_unit`, of parameters (n,), without what the driver corrects, and as JSON, which is read faster."""
     own = values_to_mapping(model, values)
     del own["optical_centre_share"], own["firing_time_share"]
     files.write_text(path, json.dumps({"sensor": str(sensor), "values": own} | keys))

@@ -209,8 +209,7 @@ class Lidar:
         return ranges.astype(np.float32, copy=False)
 
     def _intensities(self, echoes: Echoes) -> np.ndarray:
-        """Return intensities (M,), 0 to 255: Lambertian, fading over the far half of the range, as devices compensate
-        for the distance as long as the signal suffices."""
+        """Return intensities (M,), 0 to 255: Lambertian, compensated for distance up to half of the range."""
         fading = np.minimum(1.0, 0.5 * self.sensor.range_max / np.maximum(echoes.distances, 1e-3)) ** 2
         return np.minimum(np.rint(255.0 * echoes.reflectivities * echoes.cosines * fading), 255.0).astype(np.float32)
 
@@ -232,8 +231,7 @@ class Lidar:
         return (columns[:, None] + sensor.firing_times).ravel()
 
     def _base_rays(self) -> tuple[np.ndarray, np.ndarray | None, np.ndarray | None, np.ndarray | None]:
-        """Return, by channel (C, 3) and for the rotor at azimuth 0, the nominal and the true directions, the rays'
-        origins, and what the driver adds; None for the same, or nothing."""
+        """Return by channel (C, 3), at azimuth 0: nominal and true directions (None: as nominal), origins, offsets."""
         sensor, values = self.sensor, self.unit.values
         # A driver that corrects firing times takes the rotor to be where it is when the channel fires.
         rotor = sensor.firing_azimuths if sensor.driver.firing_time_correction else np.zeros(sensor.num_channels)

@@ -277,8 +277,7 @@ def _spread(seen: Seen, other: Seen | None, edge: Seen, shares: np.ndarray, sens
 
 
 def _bloom(seen: Seen, directions: np.ndarray, radius: float, shares: np.ndarray) -> None:
-    """Let rays within `radius` (rad) of one that meets a retro-reflector return its range, more likely the nearer they
-    are, if they pass in front of what they would return."""
+    """Let rays within `radius` (rad) of one on a retro-reflector return its range if they pass in front of theirs."""
     reflectors = np.flatnonzero(seen.reflectivities > RETRO_REFLECTOR)
     if not len(reflectors):
         return

@@ -148,8 +148,7 @@ class Undulation:
         return float(height), float(roll), float(-np.arctan(along))
 
     def laid(self, surfaces: Mapping[str, Surface], where: str) -> dict[str, Surface]:
-        """Return a world's surfaces with this floor in place of the flat one; what stands on it stays in place. Raises
-        `InputError` naming `where` without one at z = 0."""
+        """Return a world's surfaces with this floor in place of the flat one at z = 0. Raises `InputError`."""
         found = dict(surfaces)
         for name, surface in surfaces.items():
             corners = surface.triangles

@@ -68,8 +68,7 @@ class Actor:
 
 @dataclass(frozen=True)
 class World:
-    """A world file: `surfaces` by name ("model/link/shape") in the world frame, their `materials`, and `actors`.
-    `warnings` name what was left out, `notes` assumptions."""
+    """`surfaces` by name ("model/link/shape") in the world frame; `warnings` name omissions, `notes` assumptions."""
 
     name: str
     surfaces: dict[str, Surface]

@@ -1,5 +1,4 @@
-"""How many degrees of freedom a mechanism has: counted after Gruebler and Kutzbach, and measured on its geometry in the
-configuration that its description shows (docs/kinematics.md)."""
+"""A mechanism's degrees of freedom: counted (Gruebler and Kutzbach), and measured as described (docs/kinematics.md)."""
 
 import os
 from collections.abc import Iterable, Iterator
@@ -50,8 +49,7 @@ def _twists(joint: Joint) -> np.ndarray | None:
 
 
 def mechanism(name: str, bodies: Iterable[str], ground: str, joints: Iterable[Joint], source: str) -> Mechanism:
-    """Return a connected mechanism. Raises `InputError` beginning with `source` for duplicate names, unknown bodies and
-    joint types, and bodies that no joint connects to the ground."""
+    """Return a connected mechanism. Raises `InputError` beginning with `source` for anything else."""
     found = Mechanism(name, tuple(bodies), ground, tuple(joints))
     for problem in _problems(found):
         raise InputError(f"{source}: {problem}")

@@ -129,8 +129,7 @@ class _Approach:
         return Rotation.from_matrix(self._reach.frames(configurations)[:, :3, :3])
 
     def freedom(self, configurations: np.ndarray) -> int | None:
-        """Return in how many ways the orientation can change while the origin stays, the most over configurations;
-        None if all are singular, where first derivatives promise too much."""
+        """Return in how many ways the orientation can change while the origin stays; None if all are singular."""
         lower, wide = self._reach.lower, self._reach.range
         usual = lower + np.random.default_rng(0).random((200, len(wide))) * wide
         rank = rank_of(self._reach.columns(usual)[:, :3])

@@ -1,5 +1,4 @@
-"""The evidence of returns for a body shape: the robot's pose, payloads, and links that are misplaced or missing
-(method and assumptions: docs/body_shape.md)."""
+"""Evidence of returns for a body shape: the robot's pose, payloads, misplaced or missing links (docs/body_shape.md)."""
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
@@ -257,8 +256,7 @@ def _spread(cell: np.ndarray, counts: np.ndarray, most: int) -> np.ndarray:
 
 
 def _neighbour_planes(points: np.ndarray, cloud: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, ...]:
-    """Return for each of points (N, 3) the number of returns around it, their mean and the normal of their plane;
-    `cloud` (K, 3) are means of `counts` (K,) returns."""
+    """Return by points (N, 3) number, mean and normal of the returns around; `cloud` are means of `counts` (K,)."""
     nearest = np.arange(1, min(MOST_NEIGHBOURS, len(cloud)) + 1)
     distances, index = cKDTree(cloud).query(points, k=nearest, distance_upper_bound=SMOOTHING)
     there = np.isfinite(distances)
@@ -279,8 +277,7 @@ BIN = np.deg2rad(1.5)  # of a direction in which one return may hide a place beh
 
 @dataclass(frozen=True)
 class PoseReturns:
-    """One pose: `points` (N, 3) in base_footprint, floor included, their `lidars` (N,), None if unknown, and the poses
-    (4, 4) of the model's links at the measured joint values."""
+    """One pose: `points` (N, 3) in base_footprint, their `lidars` (N,) if known, and the links' poses (4, 4)."""
 
     name: str
     points: np.ndarray

@@ -1,5 +1,4 @@
-"""The body shape over arm extension and wrist yaw, shapes on a grid with linear interpolation, and its file: the
-published keys, and the robot's tool and a hash of its description."""
+"""The body shape, shapes on a grid of arm extension and wrist yaw with linear interpolation, and its file."""
 
 import datetime
 import hashlib
@@ -227,8 +226,7 @@ def robot_identity(environment: Mapping[str, str] | None = None) -> dict[str, st
 def description_hash(
     model: RobotModel, surfaces: Mapping[str, Surface] | None = None, profile: RobotProfile | None = None
 ) -> str:
-    """Return the hash of a description in body-shape model files; `surfaces` are those of its links, by default read.
-    Raises `InputError` for missing links or meshes."""
+    """Return a description's hash for body-shape files, by its links' `surfaces`. Raises `InputError`."""
     profile = profile or stretch_profile()
     if surfaces is None:
         surfaces = {link: surface for link, surface in outline_surfaces(model, profile).items() if len(surface.faces)}

@@ -155,8 +155,7 @@ class PosedTriangles:
 
 
 def robot_views(surfaces: Mapping[str, Surface], poses: Sequence[Mapping[str, np.ndarray]]) -> list[RobotView]:
-    """Return the model's views in several poses (links at `poses[i][link]`, 4x4). Links that do not move between them,
-    most triangles of a robot, are prepared once."""
+    """Return the model's views in poses (4, 4) by link; links that do not move between them are prepared once."""
     still = [link for link in surfaces if all(np.array_equal(pose[link], poses[0][link]) for pose in poses)]
     base, moving = PosedTriangles(surfaces, poses[0], still), [link for link in surfaces if link not in still]
     return [RobotView([base, PosedTriangles(surfaces, pose, moving)]) for pose in poses]

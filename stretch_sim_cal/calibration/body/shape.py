@@ -187,8 +187,7 @@ def most_alike(options: Sequence[Sequence[Shape]], count: int) -> list[Shape]:
 
 
 def _chosen_capsules(options: Sequence[Sequence[TaperedCapsule]], pairs: np.ndarray) -> list[TaperedCapsule]:
-    """Return for each grid point the capsule, of those as good as its smallest, with ends in either order, that changes
-    least from adjacent ones (iterated conditional modes)."""
+    """Return by grid point the good capsule, ends in either order, most like those adjacent (conditional modes)."""
     forms = []
     for capsules in options:
         good = [capsule for capsule in capsules if capsule.area <= AS_GOOD * capsules[0].area]

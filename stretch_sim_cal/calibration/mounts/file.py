@@ -50,8 +50,7 @@ def _with_plane(file: CalibrationFile, plane: Plane, fields: dict) -> Calibratio
 
 
 def with_uncertain_left(file: CalibrationFile, covariance: np.ndarray) -> CalibrationFile:
-    """Return the file with the covariance (6, 6) of the left lidar's pose, over twists in base_link, added to the
-    floor's; the latter without it stays as another field."""
+    """Return the file with the left lidar's covariance (6, 6), in base_link, added to the floor's, kept as a field."""
     if file.floor_plane is None:
         return file
     # A twist (v, w) moves the floor: its normal n to n + w x n, its offset by -n . v.

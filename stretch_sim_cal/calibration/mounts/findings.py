@@ -34,8 +34,7 @@ UNCONVERGED = Finding(
 
 @dataclass(frozen=True)
 class LeaningLink:
-    """A link without whose returns the lidars' poses differ by the twists `change` (6 n,) in base_link, and the chi
-    square per value of that, of the lidar of which it is largest."""
+    """A link without which the lidars differ by twists `change` (6 n,), with their largest chi square per value."""
 
     link: str
     change: np.ndarray

@@ -146,8 +146,7 @@ def consistent(matches: Matches, residuals: np.ndarray, sample: PosedSample, unk
 
 
 def link_residuals(unknowns: RobotUnknowns, seen: np.ndarray, errors: ModelErrors) -> list[results.LinkResidual]:
-    """Return the estimated error of every link with returns, `seen` (l,), largest first; in sigma of its prior, or of
-    the errors of this robot's links if these are larger."""
+    """Return the error of every link with returns, `seen` (l,), largest first; sigmas are of this robot's links."""
     priors = np.sqrt(unknowns.variances())
     residuals = []
     for index in np.flatnonzero(seen):
@@ -181,8 +180,7 @@ def residuals_of(
 def seen_through(
     models: Sequence[PosedSample], poses: Mapping[str, np.ndarray], corrected: Callable[[str, np.ndarray], LidarRays]
 ) -> dict[str, float]:
-    """Return, by the name of each sample with enough rays that meet the model, not at an edge, the share of these whose
-    returns lie clearly behind it; `corrected` as of `residuals_of`."""
+    """Return by sample with enough rays on the model, not at an edge, the share with returns clearly behind it."""
     shares = {}
     for model in models:
         behind = []
@@ -321,8 +319,7 @@ class _Mounts:
         return clouds
 
     def _matched(self, clouds: Mapping[tuple[str, int], Returns], step: int) -> list[_Matched]:
-        """Return the returns that the model should explain: near it, not grazing, not at an edge, after the first step
-        not in patches that are off the surface as a whole."""
+        """Return what the model should explain: near it, not grazing, not at an edge, later not in patches off it."""
         gate = GATE * float(np.hypot(self.settings.range_noise, self.settings.link_position))
         matched = []
         for (name, index), returns in clouds.items():

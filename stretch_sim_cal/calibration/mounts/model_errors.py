@@ -1,5 +1,4 @@
-"""Estimates the variances of the robot model's errors with the errors themselves: empirical Bayes, by the evidence (D.
-MacKay, Bayesian interpolation, 1992). Method: docs/mounts.md."""
+"""Estimates the variances of the model's errors: empirical Bayes (MacKay, "Bayesian interpolation"; docs/mounts)."""
 
 from dataclasses import dataclass, replace
 
@@ -17,8 +16,7 @@ MOST_RELEASED = 3
 
 @dataclass(frozen=True)
 class ModelErrors:
-    """The `solution` (n,) of a system with its `covariance` (n, n), the scales of joint origins and of meshes, and the
-    links (indices) that were `released` as outliers."""
+    """A `solution` (n,) with its `covariance` (n, n), the scales, and the links (indices) `released` as outliers."""
 
     solution: np.ndarray
     covariance: np.ndarray
@@ -70,8 +68,7 @@ class _System:
         self.groups = sorted(set(self._group.tolist()))
 
     def evidence(self, released: list[int]) -> np.ndarray:
-        """Return twice the logarithm of the evidence of every pair of scales, with groups `released`: a row for each
-        scale of the meshes, a column for each of the joint origins."""
+        """Return twice the evidence's logarithm with groups `released` by scales of meshes (rows) and of origins."""
         evidence, priors = np.full((len(SCALES), len(SCALES)), -np.inf), (np.log(SCALES) / SCALE_DEVIATION) ** 2
         for row, mesh in enumerate(SCALES):
             try:

@@ -388,8 +388,7 @@ class CloudReader:
         return LidarRays(*self.model.corrected_with_origins(returns, 1.0, values))
 
     def relative_noise(self, returns: Returns, cosines: np.ndarray) -> np.ndarray:
-        """Return the range noise of returns at `cosines` (N,) of incidence, by the sensor file, over that of a near,
-        bright surface at normal incidence, or over `noise`."""
+        """Return the range noise at `cosines` (N,) of incidence over that of a near, bright surface, or `noise`."""
         if self._relative_noise is None:
             return np.ones(len(returns))
         return self._times * self._relative_noise(returns.ranges, cosines, returns.echo)

@@ -1,5 +1,4 @@
-"""Lidar extrinsics with a robot's description: by a dataset of arm poses, as joints of the description, their quick
-check in an alignment run, and the arm pose that would gain most."""
+"""Lidar extrinsics with a description: by a dataset, as its joints, their quick check, and the most useful pose."""
 
 import itertools
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence

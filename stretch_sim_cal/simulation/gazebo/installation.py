@@ -30,8 +30,7 @@ class Installation:
     python_path: str = ""
 
     def lidar(self, wanted: str) -> str:
-        """Return "cpu" or "gpu" for a choice of `LIDARS`; `auto` prefers the CPU lidar, which is exact and needs no
-        renderer. Raises `InputError` if Gazebo does not have that one."""
+        """Return "cpu" or "gpu" for a choice of `LIDARS`; `auto` prefers the exact CPU lidar. Raises `InputError`."""
         if wanted not in LIDARS:
             raise InputError(f"lidar '{wanted}' is unknown; available: {', '.join(LIDARS)}")
         if wanted == "cpu" and not self.has_cpu_lidar:

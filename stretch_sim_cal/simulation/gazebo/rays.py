@@ -46,8 +46,7 @@ class Grid:
         return directions(*np.broadcast_arrays(elevations[:, None], azimuths))
 
     def published(self, lidar: str) -> np.ndarray:
-        """Return the directions (rows, columns, 3) that a "cpu" or "gpu" lidar publishes: a gpu_lidar sums many steps
-        in single precision, up to a hundredth of a degree off."""
+        """Return the directions (rows, columns, 3) that a lidar publishes: "gpu" sums steps in single precision."""
         if lidar == "cpu":
             return self.directions()
 
@@ -66,8 +65,7 @@ class Grid:
 
 
 def grid_for(sensor: Sensor, lidar: str) -> Grid:
-    """Return the grid of a "cpu" or "gpu" lidar for a sensor: the fewest rows of which one is within `ROW_TOLERANCE` of
-    every channel, or the best within `MOST_RENDERED` or `CAST_PER_RAY`."""
+    """Return the grid of a "cpu" or "gpu" lidar for a sensor: the fewest rows within `ROW_TOLERANCE`, or the best."""
     turns = -(-DENSE_COLUMNS // sensor.azimuth_steps) if lidar == "gpu" else 1
     columns = turns * sensor.azimuth_steps
     below, above = ROWS_BEYOND if lidar == "gpu" else (0.0, 0.0)

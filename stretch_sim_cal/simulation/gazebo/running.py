@@ -124,8 +124,7 @@ class RunningWorld:
         return self._commander.connected([_command_topic(joint) for joint in joints], "gz.msgs.Double")
 
     def lead(self, targets: Mapping[str, float], duration: float) -> messages.JointStates:
-        """Lead joints to positions for `duration` s, and return where they are then. All targets are sent every time,
-        so that none can be lost for longer than a step."""
+        """Lead joints to positions, all sent every time, for `duration` s, and return where they are then."""
         due = self.advance(duration, targets)
         self.wait(
             lambda: self._states if self._states[0] >= due else None,
@@ -270,8 +269,7 @@ class Clouds:
         self._world.subscribe(self._topic, "gz.msgs.PointCloudPacked", self._hear)
 
     def taken_at(self, stamp: int) -> bytes:
-        """Wait for the cloud of that past time (ns); `NOT_CAST` without a subscriber then, `LEFT_OUT` if it does not
-        come. Raises `RunFailure` if the lidar is silent for long."""
+        """Wait for the cloud of that time (ns); `NOT_CAST` without a subscriber, `LEFT_OUT` if none comes."""
         asked, missing = time.monotonic(), f"{self._topic} has not published its scan of {stamp * 1e-9:.3f} s"
         return self._world.wait(lambda: self._look(stamp, asked), missing)
 

@@ -1,5 +1,4 @@
-"""Gazebo behind the interface of the embedded simulator, stepped in a closed loop. Simulated time begins when the robot
-stands stowed in its world and all lidars have published."""
+"""Gazebo behind the embedded simulator's interface, stepped in a closed loop. Time begins with the robot stowed."""
 
 import contextlib
 import dataclasses
@@ -152,8 +151,7 @@ class GazeboSimulator:
         return states
 
     def _let_settle(self) -> None:
-        """Let the renderer rest, again after every step until all lidars have been rendered: the second lidar's first
-        cloud may come only with the first one's next."""
+        """Let the renderer rest, after every step until all lidars have been rendered: one may come a scan later."""
         if self.lidar == "gpu":
             lately, clouds = self._unsettled, list(self._clouds.values())
             self._unsettled = not all(one.rendered(self.period) for one in clouds)
