@@ -125,9 +125,7 @@ def solve_drive(
     return pipeline.driven(DrivenArray(lidars, source.footprint_from_base, settings, source.body, accept), stations)
 
 
-def drive(
-    source: Source, found: DrivenResult, file: CalibrationFile, robot_id: str, wheels: bool = True
-) -> Outcome:  # fmt: skip
+def drive(source: Source, found: DrivenResult, file: CalibrationFile, robot_id: str, wheels: bool = True) -> Outcome:
     """Return what a drive comes to; of a `file` with extrinsics by the arm the wheels alone are written."""
     footprint, described = source.footprint_from_base, source.described
     result = found if wheels else replace(found, wheels=None)

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from stretch_sim_cal.geometry.transforms import angle_between, inverse, rotation_angle
+from stretch_sim_cal.geometry.transforms import angle_between, rotation_angle
 from stretch_sim_cal.robot.kinematics import link_transforms
 from stretch_sim_cal.robot.model import RobotModel
 
@@ -12,9 +12,7 @@ PRIMARY = {"+x": FORWARD, "-x": -FORWARD, "+y": LEFT, "-y": -LEFT, "+z": UP, "-z
 
 def frames_in(model: RobotModel, reference: str) -> dict[str, np.ndarray]:
     """Return reference_from_link (4, 4) of every link with all joints at zero."""
-    frames = link_transforms(model)
-    reference_from_root = inverse(frames[model.checked_link(reference)])
-    return {link: reference_from_root @ transform for link, transform in frames.items()}
+    return link_transforms(model, relative_to=reference)
 
 
 def angle_deg(first: np.ndarray, second: np.ndarray) -> float:

@@ -1,6 +1,5 @@
 """Brings a description into the form of a profile, with the same mechanism, as `normalized_files` proves (Rule 0)."""
 
-import os
 from collections.abc import Callable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
@@ -92,7 +91,7 @@ class Normal:
 
 
 def read_description(
-    path: str | os.PathLike, arguments: Mapping[str, object] | None = None, mesh_folders: urdf.MeshFolders | None = None
+    path: urdf.PathLike, arguments: urdf.Arguments | None = None, mesh_folders: urdf.MeshFolders | None = None
 ) -> Description:
     """Return the elements of a URDF or xacro file. Raises `InputError` for what is not a valid URDF."""
     path = Path(path).expanduser()

@@ -2,7 +2,7 @@
 p_source`. Roll, pitch, yaw are about fixed axes; covariances are of twists with `true = exp(twist) @ estimate`."""
 
 import math
-import warnings
+from collections.abc import Mapping
 
 import numpy as np
 from scipy.spatial.transform import RigidTransform, Rotation
@@ -10,6 +10,8 @@ from scipy.spatial.transform import RigidTransform, Rotation
 from stretch_sim_cal.errors import InputError
 
 SIDES = ("left", "right")  # the two lidars, in the order of every pair of clouds and poses
+ROUNDING = 1e-12  # of products of rotations
+Poses = Mapping[str, np.ndarray]  # rigid transforms (4, 4) by name of link, frame or lidar
 
 
 def from_rotation_translation(rotation: np.ndarray, translation: np.ndarray) -> np.ndarray:
@@ -36,10 +38,21 @@ def from_xyz_rpy(xyz=(0.0, 0.0, 0.0), rpy=(0.0, 0.0, 0.0)) -> np.ndarray:
 
 
 def to_xyz_rpy(transform: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return translation (3,) and fixed-axis roll, pitch, yaw (3,); at 90 deg pitch without yaw."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Gimbal lock")
-        return transform[:3, 3].copy(), Rotation.from_matrix(transform[:3, :3]).as_euler("xyz")
+    """Return translation (3,) and fixed-axis roll, pitch, yaw (3,)."""
+    return transform[:3, 3].copy(), roll_pitch_yaw(transform[:3, :3])
+
+
+def roll_pitch_yaw(rotation: np.ndarray) -> np.ndarray:
+    """Return fixed-axis roll, pitch, yaw (3,) of a rotation (3, 3), exact at and near pitch +-90 deg as well, where
+    roll and yaw turn about one line: yaw is chosen first, and roll is the rest."""
+    horizontal = np.hypot(rotation[0, 0], rotation[1, 0])
+    yaw = np.arctan2(rotation[1, 0], rotation[0, 0]) if horizontal > ROUNDING else 0.0
+    cosine, sine = np.cos(yaw), np.sin(yaw)
+    pitch = np.arctan2(-rotation[2, 0], cosine * rotation[0, 0] + sine * rotation[1, 0])
+    roll = np.arctan2(sine * rotation[0, 2] - cosine * rotation[1, 2], cosine * rotation[1, 1] - sine * rotation[0, 1])
+    angles = np.array([roll, pitch, yaw])
+    quarters = np.round(angles / (np.pi / 2)) * (np.pi / 2)
+    return np.where(np.abs(angles - quarters) < ROUNDING, quarters, angles)
 
 
 def from_xyz_quaternion(xyz, quaternion) -> np.ndarray:

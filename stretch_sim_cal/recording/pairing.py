@@ -126,17 +126,11 @@ class StampMatching:
             closest = self.counts.closest_miss
             self.counts.closest_miss = abs(gap) if closest is None else min(closest, abs(gap))
             return earlier  # the other lidar's stamps only rise: no partner can come any more
-        better_may_come = self._successor_is_nearer(earlier, later, abs(gap))
-        return None if better_may_come is None else earlier if better_may_come else ""
-
-    def _successor_is_nearer(self, earlier: str, later: str, gap: int) -> bool | None:
-        """Whether the item after the earlier one fits the later one better; None while that cannot be known yet."""
-        queue, target = self._waiting[earlier], self._waiting[later][0][0]
+        gap, queue = abs(gap), self._waiting[earlier]
         if len(queue) > 1:
-            return abs(target - queue[1][0]) < gap
-        if gap == 0 or 2 * gap <= self._period.get(earlier, 0):
-            return False  # a successor is at least a period later, so at least as far beyond
-        return None
+            return earlier if abs(self._waiting[later][0][0] - queue[1][0]) < gap else ""
+        # A successor is at least a period later.
+        return "" if gap == 0 or 2 * gap <= self._period.get(earlier, 0) else None
 
     def _give_up(self, name: str, count: int = 1) -> None:
         for _ in range(count):

@@ -1,6 +1,6 @@
 """Checks whether a robot comes closer to itself or to the floor than a margin."""
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from itertools import combinations
 
 import fcl
@@ -24,9 +24,7 @@ class SelfCollision:
     configurations, and pairs between which only joints of `still` move. `floor` (m) is its height in the root's frame;
     only links are checked against it that other joints than those of `still` may raise."""
 
-    def __init__(
-        self, model: RobotModel, margin: float = 0.01, floor: float | None = None, still: Collection[str] = ()
-    ):
+    def __init__(self, model: RobotModel, margin: float = 0.01, floor: float | None = None, still: Iterable[str] = ()):
         if not margin >= 0:
             raise InputError(f"the margin of a collision check is {margin}, it must be 0 or more")
         self.model, self.margin, self.floor, self._still = model, margin, floor, set(still)

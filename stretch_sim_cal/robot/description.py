@@ -30,10 +30,12 @@ from stretch_sim_cal.robot.sdf_as_urdf import urdf_of_sdf
 URDF_JOINT_TYPES = ("fixed", "revolute", "continuous", "prismatic", "planar", "floating")
 PACKAGE_SCHEMES = ("package", "model")
 MeshFolders = Mapping[str, str | os.PathLike]
+Arguments = Mapping[str, object]  # of a xacro
+PathLike = str | os.PathLike
 
 
 def load_model(
-    source: str | os.PathLike, arguments: Mapping[str, object] | None = None, mesh_folders: MeshFolders | None = None
+    source: PathLike, arguments: Arguments | None = None, mesh_folders: MeshFolders | None = None
 ) -> RobotModel:
     """Return the model of a URDF, xacro or SDF file, or of a URDF text (anything that begins with `<`).
 
@@ -50,9 +52,7 @@ def load_model(
     return parse_urdf(load_urdf_text(path, arguments, mesh_folders), path.resolve().parent, str(path), mesh_folders)
 
 
-def load_urdf_text(
-    path: str | os.PathLike, arguments: Mapping[str, object] | None = None, folders: MeshFolders | None = None
-) -> str:
+def load_urdf_text(path: PathLike, arguments: Arguments | None = None, folders: MeshFolders | None = None) -> str:
     """Return the URDF text of a file as of `load_model`. Raises `InputError`."""
     path = Path(path).expanduser()
     text = read_text(path)
@@ -81,7 +81,7 @@ def parse_xml(text: str, source: str) -> Element:
 
 
 def parse_urdf(
-    text: str | Element, base_directory: str | os.PathLike | None = None, source: str = "<text>",
+    text: str | Element, base_directory: PathLike | None = None, source: str = "<text>",
     mesh_folders: MeshFolders | None = None,
 ) -> RobotModel:  # fmt: skip
     """Return the model of a URDF's text, or root element (http://wiki.ros.org/urdf/XML, with its parser's defaults).
@@ -254,7 +254,7 @@ def package_folder(package: str, mesh_folders: MeshFolders) -> Path | None:
     return next((folder / package for folder in folders if (folder / package).is_dir()), None)
 
 
-def found_packages(path: str | os.PathLike) -> set[str]:
+def found_packages(path: PathLike) -> set[str]:
     """Return the packages that a xacro file, the one expanded last, and its includes name in `$(find ...)`."""
     path = Path(path).expanduser()
     text = read_text(path)
@@ -264,11 +264,8 @@ def found_packages(path: str | os.PathLike) -> set[str]:
     return set(re.findall(r"\bfind[ (]+['\"]?([\w-]+)", "\n".join(texts)))  # in an expression, too: find('NAME')
 
 
-def expand_xacro(
-    path: str | Path, arguments: Mapping[str, object] | None = None, folders: MeshFolders | None = None
-) -> str:
+def expand_xacro(path: Path, arguments: Arguments | None = None, folders: MeshFolders | None = None) -> str:
     """Return the URDF text of a xacro file. Raises `InputError` with file and cause, also for DTDs and entities."""
-    path = Path(path)
     mappings = {
         key: str(value).lower() if isinstance(value, bool) else str(value) for key, value in (arguments or {}).items()
     }

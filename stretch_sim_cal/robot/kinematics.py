@@ -19,9 +19,10 @@ PARTS["floating"] = ("x", "y", "z", *PARTS["spherical"])
 
 
 def link_transforms(
-    model: RobotModel, positions: Positions | None = None, links: Iterable[str] | None = None
-) -> dict[str, np.ndarray]:
-    """Return `root_from_link` (..., 4, 4) of every link, or of `links` only, at joint positions.
+    model: RobotModel, positions: Positions | None = None, links: Iterable[str] | None = None,
+    relative_to: str | None = None,
+) -> dict[str, np.ndarray]:  # fmt: skip
+    """Return `relative_to_from_link` (..., 4, 4), by default `root_from_link`, of `links`, or all, at joint positions.
 
     `positions` are numbers or arrays that broadcast to one shape (...,). Other joints are at 0, or follow the joint
     they mimic; a position given for a mimic joint counts. Limits are not applied. Links that do not move among the
@@ -29,23 +30,22 @@ def link_transforms(
     and numbers that are not finite."""
     wanted = list(model.order) if links is None else [model.checked_link(link) for link in links]
     values, shape = checked_positions(model, positions or {})
-    needed = model.links if links is None else {joint.child for link in wanted for joint in model.chain(link)}
+    ends = wanted if relative_to is None else [*wanted, model.checked_link(relative_to)]
+    needed = model.links if links is None else {joint.child for link in ends for joint in model.chain(link)}
     frames = {model.root: np.eye(4)}
     for link in model.order[1:]:
         if link in needed:
             joint = model.parent_joints[link]
             frames[link] = frames[joint.parent] @ joint_transform(joint, position_of(model, joint, values))
+    if relative_to is not None:
+        back = inverse(frames[relative_to])
+        frames = {link: back @ frames[link] for link in wanted}
     return {link: np.broadcast_to(frames[link], (*shape, 4, 4)) for link in wanted}
 
 
-def link_transform(
-    model: RobotModel, positions: Positions | None, link: str, relative_to: str | None = None
-) -> np.ndarray:
-    """Return `relative_to_from_link` (..., 4, 4), by default relative to the root, as `link_transforms`."""
-    if relative_to is None:
-        return link_transforms(model, positions, [link])[link]
-    both = link_transforms(model, positions, {link, relative_to})
-    return inverse(both[relative_to]) @ both[link]
+def link_transform(model: RobotModel, positions: Positions, link: str, relative_to: str | None = None) -> np.ndarray:
+    """Return that of one link, as `link_transforms`."""
+    return link_transforms(model, positions, [link], relative_to)[link]
 
 
 def joint_transform(joint: Joint, position: np.ndarray | None) -> np.ndarray:

@@ -111,6 +111,7 @@ class CommandedJoint:
         return sum(values) if self.tie == "sum" else sum(values) / len(values)
 
 
+Values = Mapping[str, float | np.ndarray]  # of joints (m, rad), by name
 Pose = dict[str, float]  # values (m, rad) of commanded joints by their names to the driver
 
 
@@ -218,9 +219,7 @@ class RobotProfile:
         links = {name: lidar.link_in(model) for name, lidar in self.lidars.items()}
         return {name: link for name, link in links.items() if link is not None}
 
-    def joint_positions(
-        self, model: RobotModel, commanded: Mapping[str, float | np.ndarray]
-    ) -> dict[str, float | np.ndarray]:
+    def joint_positions(self, model: RobotModel, commanded: Values) -> dict[str, float | np.ndarray]:
         """Return the description's joint positions of commanded ones (numbers or arrays), the inverse of
         `commanded_positions`. Commanded joints that the model lacks go to their parts; other names stay."""
         tied = {joint.command: joint for joint in self.joints if joint.command not in model.joints}
@@ -233,9 +232,7 @@ class RobotProfile:
                 result[name] = value
         return result
 
-    def commanded_positions(
-        self, model: RobotModel, positions: Mapping[str, float | np.ndarray]
-    ) -> dict[str, float | np.ndarray]:
+    def commanded_positions(self, model: RobotModel, positions: Values) -> dict[str, float | np.ndarray]:
         """Return commanded positions of the description's: the sum or mean of tied parts, absent if one of them is."""
         ties = {
             joint: parts for joint in self.joints

@@ -16,6 +16,7 @@ from stretch_sim_cal.robot.urdf_elements import add_joint, numbers, set_origin
 
 LIDAR_SENSORS = ("ray", "gpu_ray", "lidar", "gpu_lidar")
 FRAME_IDS = ("gz_frame_id", "ignition_frame_id", "frame_id")
+Xml = ElementTree.Element
 SAME = 1e-9  # m and rad; frames that differ by less are one
 
 
@@ -23,7 +24,7 @@ def urdf_of_sdf(path: Path) -> str:
     """Return the URDF text of an SDF file's one model, meshes relative to its folder. Raises `InputError`."""
     sdf = read_sdf_model(path)
     model = sdf.robot_model()
-    robot = ElementTree.Element("robot", name=sdf.name)
+    robot = Xml("robot", name=sdf.name)
     links = {name: SubElement(robot, "link", name=name) for name in model.links}
     for name in sdf.links:
         body = sdf.scope.elements.get(name)
@@ -43,7 +44,7 @@ def urdf_of_sdf(path: Path) -> str:
     return ElementTree.tostring(robot, encoding="unicode")
 
 
-def _add_body(urdf: ElementTree.Element, link: Element, sdf: SdfModel, path: Path) -> None:
+def _add_body(urdf: Xml, link: Element, sdf: SdfModel, path: Path) -> None:
     link_from_model = inverse(sdf.links[link.name])
     for kind in ("visual", "collision"):
         for part in link.all(kind):
@@ -65,20 +66,20 @@ def _add_body(urdf: ElementTree.Element, link: Element, sdf: SdfModel, path: Pat
         SubElement(holder, "inertia", moments)
 
 
-def _shapes(geometry: Element, path: Path) -> list[tuple[np.ndarray, ElementTree.Element]]:
+def _shapes(geometry: Element, path: Path) -> list[tuple[np.ndarray, Xml]]:
     """Return a geometry as URDF's shapes, each with geometry_from_shape (4, 4); none for an empty one."""
     if len(geometry.children) != 1:
         raise InputError(f"{geometry.where}: needs one shape, has {len(geometry.children)}")
     shape, centred = geometry.children[0], np.eye(4)
 
-    def as_urdf(tag: str, *keys: str) -> ElementTree.Element:
-        return ElementTree.Element(tag, {key: repr(shape.positive_number(key)) for key in keys})
+    def as_urdf(tag: str, *keys: str) -> Xml:
+        return Xml(tag, {key: repr(shape.positive_number(key)) for key in keys})
 
     match shape.tag:
         case "empty":
             return []
         case "box":
-            return [(centred, ElementTree.Element("box", size=numbers(shape.required("size").positive(3))))]
+            return [(centred, Xml("box", size=numbers(shape.required("size").positive(3))))]
         case "sphere":
             return [(centred, as_urdf("sphere", "radius"))]
         case "cylinder":
@@ -92,7 +93,7 @@ def _shapes(geometry: Element, path: Path) -> list[tuple[np.ndarray, ElementTree
                 raise InputError(f"{part.where}: a submesh is not supported; save it as a separate file")
             scale = shape.first("scale")
             given = {} if scale is None else {"scale": numbers(scale.numbers(3))}
-            return [(centred, ElementTree.Element("mesh", filename=_mesh(shape.required("uri").text, path), **given))]
+            return [(centred, Xml("mesh", filename=_mesh(shape.required("uri").text, path), **given))]
     raise InputError(f"{shape.where}: is not a shape that URDF has; use box, cylinder, sphere, capsule or mesh")
 
 
@@ -106,7 +107,7 @@ def _mesh(uri: str, path: Path) -> str:
     return uri
 
 
-def _add_joint(robot: ElementTree.Element, joint: Joint, element: Element) -> None:
+def _add_joint(robot: Xml, joint: Joint, element: Element) -> None:
     if joint.type in ("helical", "spherical"):
         kind = element.attributes.get("type")
         raise InputError(f"{element.where}: '{joint.name}': a {kind} joint does not exist in URDF")
@@ -126,18 +127,15 @@ def _add_joint(robot: ElementTree.Element, joint: Joint, element: Element) -> No
 
 
 def _add_frame(
-    robot: ElementTree.Element, name: str, link: str, link_from_frame: np.ndarray,
-    links: dict[str, ElementTree.Element], element: Element,
-) -> None:  # fmt: skip
+    robot: Xml, name: str, link: str, link_from_frame: np.ndarray, links: dict[str, Xml], element: Element
+) -> None:
     if name in links or name == WORLD:
         raise InputError(f"{element.where}: a link is also called '{name}'")
     links[name] = SubElement(robot, "link", name=name)
     add_joint(robot, f"{name}_fixed", link, name, link_from_frame)
 
 
-def _add_lidar(
-    robot: ElementTree.Element, link: Element, sensor: Element, sdf: SdfModel, links: dict[str, ElementTree.Element]
-) -> None:
+def _add_lidar(robot: Xml, link: Element, sensor: Element, sdf: SdfModel, links: dict[str, Xml]) -> None:
     link_from_lidar = inverse(sdf.links[link.name]) @ sdf.scope.pose_relative(sensor, link.name)
     frame = link.name
     if np.abs(link_from_lidar - np.eye(4)).max() > SAME:

@@ -53,6 +53,7 @@ class Surface:
         return Surface(self.vertices[used], faces.reshape(-1, 3))
 
 
+Surfaces = Mapping[str, Surface]  # by link, in link frames if nothing else is said
 EMPTY = Surface(np.zeros((0, 3)), np.zeros((0, 3), dtype=np.int64))
 
 
@@ -178,7 +179,7 @@ def _is_inside(closed: Surface, points: np.ndarray) -> np.ndarray:
     return inside
 
 
-def lowest_points(model: RobotModel, surfaces: Mapping[str, Surface]) -> dict[str, float]:
+def lowest_points(model: RobotModel, surfaces: Surfaces) -> dict[str, float]:
     """Return the height (m) of each link's lowest point in the root's frame at position zero."""
     frames = link_transforms(model, {}, list(surfaces))
     return {
@@ -188,7 +189,7 @@ def lowest_points(model: RobotModel, surfaces: Mapping[str, Surface]) -> dict[st
     }
 
 
-def wheel_joints(model: RobotModel, surfaces: Mapping[str, Surface]) -> list[Joint]:
+def wheel_joints(model: RobotModel, surfaces: Surfaces) -> list[Joint]:
     """Return the joints of wheels and casters: their links reach the robot's lowest point and carry no arm."""
     lowest, moving, found = lowest_points(model, surfaces), model.moving_joints(), []
     floor = min(lowest.values(), default=0.0) + ON_FLOOR

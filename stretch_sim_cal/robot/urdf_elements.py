@@ -5,9 +5,7 @@ from xml.etree.ElementTree import Element, SubElement
 
 import numpy as np
 
-from stretch_sim_cal.geometry.transforms import from_xyz_rpy
-
-EPSILON = 1e-12  # numbers this close to a rounder one are rounded to it: errors of products of rotations
+from stretch_sim_cal.geometry.transforms import ROUNDING, from_xyz_rpy, roll_pitch_yaw
 
 
 def numbers(values: Iterable[float]) -> str:
@@ -15,22 +13,9 @@ def numbers(values: Iterable[float]) -> str:
     words = []
     for value in map(float, values):
         near = round(value)
-        value = float(near) if abs(value - near) < EPSILON and abs(near) <= 1 else value
+        value = float(near) if abs(value - near) < ROUNDING and abs(near) <= 1 else value
         words.append(repr(int(value)) if value.is_integer() and abs(value) < 1e6 else repr(value))
     return " ".join(words)
-
-
-def roll_pitch_yaw(rotation: np.ndarray) -> np.ndarray:
-    """Return fixed-axis roll, pitch, yaw (3,) of a rotation (3, 3), exact at and near pitch +-90 deg as well, where
-    roll and yaw turn about one line: yaw is chosen first, and roll is the rest."""
-    horizontal = np.hypot(rotation[0, 0], rotation[1, 0])
-    yaw = np.arctan2(rotation[1, 0], rotation[0, 0]) if horizontal > EPSILON else 0.0
-    cosine, sine = np.cos(yaw), np.sin(yaw)
-    pitch = np.arctan2(-rotation[2, 0], cosine * rotation[0, 0] + sine * rotation[1, 0])
-    roll = np.arctan2(sine * rotation[0, 2] - cosine * rotation[1, 2], cosine * rotation[1, 1] - sine * rotation[0, 1])
-    angles = np.array([roll, pitch, yaw])
-    quarters = np.round(angles / (np.pi / 2)) * (np.pi / 2)
-    return np.where(np.abs(angles - quarters) < EPSILON, quarters, angles)
 
 
 def origin_of(element: Element) -> np.ndarray:

@@ -15,7 +15,7 @@ from stretch_sim_cal.robot.description import parse_urdf
 from stretch_sim_cal.robot.kinematics import link_transforms
 from stretch_sim_cal.robot.model import RobotModel
 from stretch_sim_cal.robot.profile import RobotProfile, stretch_profile
-from stretch_sim_cal.robot.surfaces import Surface, joined, link_surfaces, robot_surfaces
+from stretch_sim_cal.robot.surfaces import Surface, Surfaces, joined, link_surfaces, robot_surfaces
 from stretch_sim_cal.sensor.points import are_returns, coordinates, returns_of
 from stretch_sim_cal.sensor.sensor import Sensor, Sensors, for_each
 from stretch_sim_cal.simulation.driving import DrivingBase, OdometryErrors
@@ -326,7 +326,7 @@ class EmbeddedSimulator:
         """Return the people who walk, and world_from_feet (4, 4) of each at a simulated time."""
         return [(scene, actor.pose(time)) for actor, scene in zip(self.world.actors, self._people, strict=True)]
 
-    def _with_housings(self, surfaces: Mapping[str, Surface]) -> dict[str, Scene]:
+    def _with_housings(self, surfaces: Surfaces) -> dict[str, Scene]:
         """Return the scene of surfaces by lidar, each with the other lidars' housings."""
         housings = self.geometry.housings
         if not housings:
@@ -341,7 +341,7 @@ class EmbeddedSimulator:
         """Return the scenes for a lidar's rays in the root frame, with the people at a `time` (None: without)."""
         root_from_world, positions = inverse(self._world_from_root), self.joints.joint_positions
 
-        def in_root(surfaces: Mapping[str, Surface]) -> dict[str, Surface]:
+        def in_root(surfaces: Surfaces) -> dict[str, Surface]:
             return {name: surface.moved(root_from_world) for name, surface in surfaces.items()}
 
         if self._static is None:

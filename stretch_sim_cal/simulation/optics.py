@@ -13,7 +13,7 @@ from scipy.spatial import cKDTree
 
 from stretch_sim_cal.geometry.points import lengths
 from stretch_sim_cal.geometry.transforms import apply
-from stretch_sim_cal.robot.surfaces import Surface
+from stretch_sim_cal.robot.surfaces import Surfaces
 from stretch_sim_cal.sensor.sensor import Sensor
 from stretch_sim_cal.simulation.lidar import Echoes, Lidar, Rays
 
@@ -21,7 +21,7 @@ from stretch_sim_cal.simulation.lidar import Echoes, Lidar, Rays
 class Scene:
     """Surfaces that do not move against each other, ready for rays in their common frame, or another one (`at`)."""
 
-    def __init__(self, surfaces: Mapping[str, Surface]):
+    def __init__(self, surfaces: Surfaces):
         self.names = list(surfaces)
         self.ends = np.cumsum([len(surface.faces) for surface in surfaces.values()], dtype=np.int64)
         self.num_triangles = int(self.ends[-1]) if len(self.ends) else 0

@@ -191,9 +191,7 @@ def _piece(name: str, room: Room, half: np.ndarray, robot: np.ndarray, random: n
     return _model(name, shapes, f"{place[0]:.6f} {place[1]:.6f} 0 0 0 {yaw:.6f}")
 
 
-def _person(
-    name: str, half: np.ndarray, robot: np.ndarray, random: np.random.Generator, in_world: Callable[..., str]
-) -> str:
+def _person(name: str, half: np.ndarray, robot: np.ndarray, random: np.random.Generator, in_world: Callable) -> str:
     """Return an actor who walks to and fro between two places, past the robot."""
     begin, end = (_spot(0.4, half, robot, random) for _ in range(2))
     way = end - begin

@@ -1,13 +1,12 @@
 """SDF's shapes as triangles, each in its own frame, and floors that are not flat, in m. Facets cut through curved
 surfaces, at most `SURFACE_ERROR` off either side up to a radius of 80 m (spheres: 10 m)."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
 from stretch_sim_cal.errors import InputError
-from stretch_sim_cal.robot.surfaces import Surface, joined
+from stretch_sim_cal.robot.surfaces import Surface, Surfaces, joined
 
 SURFACE_ERROR = 5e-5
 MAX_SEGMENTS = 2000
@@ -147,7 +146,7 @@ class Undulation:
         roll = np.arcsin(across / np.sqrt(1.0 + along**2 + across**2))
         return float(height), float(roll), float(-np.arctan(along))
 
-    def laid(self, surfaces: Mapping[str, Surface], where: str) -> dict[str, Surface]:
+    def laid(self, surfaces: Surfaces, where: str) -> dict[str, Surface]:
         """Return a world's surfaces with this floor in place of the flat one at z = 0. Raises `InputError`."""
         found = dict(surfaces)
         for name, surface in surfaces.items():

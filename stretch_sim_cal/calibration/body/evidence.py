@@ -1,7 +1,7 @@
 """Evidence of returns for a body shape: the robot's pose, payloads, misplaced or missing links (docs/body_shape.md)."""
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -14,8 +14,8 @@ from stretch_sim_cal.calibration.body.returns import RobotOutline, Sighting
 from stretch_sim_cal.geometry.points import convex_hull, downsampled, group_means, rank_in_cell, voxel_keys
 from stretch_sim_cal.geometry.rays import RangeImage
 from stretch_sim_cal.geometry.shapes import ConvexPolygon
-from stretch_sim_cal.geometry.transforms import apply, inverse, rotation_angle
-from stretch_sim_cal.robot.surfaces import Surface
+from stretch_sim_cal.geometry.transforms import Poses, apply, inverse, rotation_angle
+from stretch_sim_cal.robot.surfaces import Surface, Surfaces
 
 CELL = 0.015  # m, to which extra returns are downsampled for counts and connections
 SAME_PLACE = 0.03  # m, within which returns of different poses are at the same place
@@ -55,7 +55,7 @@ def _near(points: np.ndarray, others: np.ndarray) -> np.ndarray:
     return np.isfinite(cKDTree(others).query(points, distance_upper_bound=SAME_PLACE)[0])
 
 
-def rigid_groups(poses: Sequence[Mapping[str, np.ndarray]], links: Sequence[str]) -> np.ndarray:
+def rigid_groups(poses: Sequence[Poses], links: Sequence[str]) -> np.ndarray:
     """Return for each link the index of the first link that it does not move against."""
     frames = {link: np.array([pose[link] for pose in poses]) for link in links}
     group = np.full(len(links), -1)
@@ -69,7 +69,7 @@ def rigid_groups(poses: Sequence[Mapping[str, np.ndarray]], links: Sequence[str]
 
 
 def unmodelled_objects(
-    sightings: Sequence[Sighting], poses: Sequence[Mapping[str, np.ndarray]], surfaces: Mapping[str, Surface],
+    sightings: Sequence[Sighting], poses: Sequence[Poses], surfaces: Surfaces,
     origins: np.ndarray, images: Callable[[], Sequence[Sequence[RangeImage]]],
 ) -> list[UnmodelledObject]:  # fmt: skip
     """Return the unmodelled objects in the returns of all poses. `poses` are footprint_from_link (4, 4) of the links
@@ -123,7 +123,7 @@ def _with_near_parts(objects: list[UnmodelledObject]) -> list[UnmodelledObject]:
     return objects
 
 
-def _adjoins(points: np.ndarray, body: Mapping[str, Surface], pose: Mapping[str, np.ndarray]) -> bool:
+def _adjoins(points: np.ndarray, body: Surfaces, pose: Poses) -> bool:
     """Return whether points (N, 3), of an object above or beside links, touch them in plan: the support of an object is
     often hidden under it. Links that end well below it do not support it."""
     corners = np.concatenate([apply(pose[link], surface.corners) for link, surface in body.items()])
@@ -211,7 +211,7 @@ MARGIN = 0.8  # of the range noise, by which an object's hull is inflated: retur
 
 
 def payload_surface(
-    item: UnmodelledObject, sightings: Sequence[Sighting], poses: Sequence[Mapping[str, np.ndarray]], range_noise: float
+    item: UnmodelledObject, sightings: Sequence[Sighting], poses: Sequence[Poses], range_noise: float
 ) -> Surface:
     """Return the convex hull, in its link's frame, around an object's smoothed returns of all poses."""
     clouds, rays = [], []
@@ -282,7 +282,7 @@ class PoseReturns:
     name: str
     points: np.ndarray
     lidars: np.ndarray | None
-    footprint_from_link: Mapping[str, np.ndarray]
+    footprint_from_link: Poses
 
 
 @dataclass(frozen=True)
@@ -301,15 +301,13 @@ class BodyEvidence:
 class SeenRobot:
     """The model's surfaces, moved to the pose in which the lidars see them, and payloads."""
 
-    def __init__(self, surfaces: Mapping[str, Surface], evidence: BodyEvidence | None, settings: seen.EvidenceSettings):
+    def __init__(self, surfaces: Surfaces, evidence: BodyEvidence | None, settings: seen.EvidenceSettings):
         self._moved = np.eye(4) if evidence is None else evidence.seen_from_model
         self._carried = {} if evidence is None else evidence.payloads
         everything = dict(surfaces) | {name: surface for name, (_, surface) in self._carried.items()}
         self._outline = RobotOutline(everything, settings.lowest, settings.highest)
 
-    def hulls(
-        self, footprint_from_link: Mapping[str, np.ndarray], sizes: Sequence[int] | None = None
-    ) -> list[np.ndarray]:
+    def hulls(self, footprint_from_link: Poses, sizes: Sequence[int] | None = None) -> list[np.ndarray]:
         """As of `RobotOutline.hulls`."""
         frames = {link: self._moved @ transform for link, transform in footprint_from_link.items()}
         frames |= {name: frames[link] for name, (link, _) in self._carried.items()}
@@ -317,7 +315,7 @@ class SeenRobot:
 
 
 def gather_evidence(
-    poses: Sequence[PoseReturns], surfaces: Mapping[str, Surface], lidars: np.ndarray,
+    poses: Sequence[PoseReturns], surfaces: Surfaces, lidars: np.ndarray,
     settings: seen.EvidenceSettings | None = None, smoothed_returns: int = 1500,
 ) -> BodyEvidence:  # fmt: skip
     """Return the evidence in the returns of all poses of a robot whose links have `surfaces`: up to `smoothed_returns`
@@ -400,9 +398,7 @@ def _motion(registration: seen.BodyRegistration | None) -> tuple[np.ndarray, lis
     return seen_from_model, [f"{fault}: {cause}"]
 
 
-def _misplaced(
-    sightings: Sequence[seen.Sighting], stand_for: Sequence[np.ndarray], links: Sequence[str]
-) -> list[list[str]]:
+def _misplaced(sightings: Sequence[Sighting], stand_for: Sequence[np.ndarray], links: list[str]) -> list[list[str]]:
     """Return for each pose the links through which the lidars see surfaces behind them."""
     by_pose = []
     for sighting, weights in zip(sightings, stand_for, strict=True):
@@ -414,9 +410,7 @@ def _misplaced(
     return by_pose
 
 
-def _disagreements(
-    names: Sequence[str], objects: Sequence[UnmodelledObject], misplaced: Sequence[Sequence[str]]
-) -> list[str]:
+def _disagreements(names: Sequence[str], objects: Sequence[UnmodelledObject], misplaced: list[list[str]]) -> list[str]:
 
     def named(chosen: Sequence[int]) -> str:
         return "all samples" if len(chosen) == len(names) > 1 else ", ".join(names[i] for i in chosen)

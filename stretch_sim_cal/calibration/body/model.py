@@ -14,11 +14,11 @@ from stretch_sim_cal.calibration.calibration_file import default_robot_id
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.files import read_yaml, write_yaml
 from stretch_sim_cal.geometry.shapes import Circle, ConvexPolygon, Ellipse, Shape, TaperedCapsule
-from stretch_sim_cal.geometry.transforms import inverse
+from stretch_sim_cal.geometry.transforms import Poses
 from stretch_sim_cal.robot.kinematics import link_transforms
 from stretch_sim_cal.robot.model import RobotModel
 from stretch_sim_cal.robot.profile import RobotProfile, stretch_profile
-from stretch_sim_cal.robot.surfaces import Surface, outline_surfaces
+from stretch_sim_cal.robot.surfaces import Surfaces, outline_surfaces
 
 PUBLISHED_AXES = ("arm", "wrist_yaw")
 _SHAPES = (TaperedCapsule, Circle, Ellipse, Ellipse, Ellipse, ConvexPolygon)
@@ -223,22 +223,18 @@ def robot_identity(environment: Mapping[str, str] | None = None) -> dict[str, st
     return {"robot_id": default_robot_id(environment), "tool_id": named}
 
 
-def description_hash(
-    model: RobotModel, surfaces: Mapping[str, Surface] | None = None, profile: RobotProfile | None = None
-) -> str:
+def description_hash(model: RobotModel, surfaces: Surfaces | None = None, profile: RobotProfile | None = None) -> str:
     """Return a description's hash for body-shape files, by its links' `surfaces`. Raises `InputError`."""
     profile = profile or stretch_profile()
     if surfaces is None:
         surfaces = {link: surface for link, surface in outline_surfaces(model, profile).items() if len(surface.faces)}
     if profile.base_frame not in model.links:
         raise InputError(f"robot '{model.name}' has no {profile.base_frame}")
-    at_zero = link_transforms(model, {})
-    base = inverse(at_zero[profile.base_frame])
     vertices = {link: surface.vertices for link, surface in surfaces.items()}
-    return robot_hash(vertices, {link: base @ at_zero[link] for link in surfaces})
+    return robot_hash(vertices, link_transforms(model, {}, surfaces, profile.base_frame))
 
 
-def robot_hash(surfaces: Mapping[str, np.ndarray], base_from_link: Mapping[str, np.ndarray]) -> str:
+def robot_hash(surfaces: Mapping[str, np.ndarray], base_from_link: Poses) -> str:
     """Return a hash of all that a body shape depends on: link vertices (V, 3), to 0.1 mm, and link poses (4, 4) at zero
     position, to 1 mm, so that calibrated joints and other paths to the same meshes do not change it."""
     digest = hashlib.sha256()

@@ -11,8 +11,8 @@ from scipy.spatial import cKDTree
 from stretch_sim_cal.calibration.robust import TUKEY_SEARCH, robust_equations
 from stretch_sim_cal.geometry.points import convex_hull, downsampled, group_medians, voxel_keys
 from stretch_sim_cal.geometry.rays import RayTarget
-from stretch_sim_cal.geometry.transforms import apply, by_twist, exp, from_xyz_rpy, inverse
-from stretch_sim_cal.robot.surfaces import Surface
+from stretch_sim_cal.geometry.transforms import Poses, apply, by_twist, exp, from_xyz_rpy, inverse
+from stretch_sim_cal.robot.surfaces import Surface, Surfaces
 from stretch_sim_cal.sensor.unit import UNKNOWN_SENSOR, longer_by_incidence
 
 LOWEST, HIGHEST = 0.06, 1.6  # the heights between which the body counts: below, floor and wheels; above, nothing is met
@@ -21,17 +21,15 @@ LOWEST, HIGHEST = 0.06, 1.6  # the heights between which the body counts: below,
 class RobotOutline:
     """Projects the links' surfaces between the heights `lowest` and `highest`."""
 
-    def __init__(self, surfaces: Mapping[str, Surface], lowest: float = LOWEST, highest: float = HIGHEST):
+    def __init__(self, surfaces: Surfaces, lowest: float = LOWEST, highest: float = HIGHEST):
         self.surfaces = {link: surface for link, surface in surfaces.items() if len(surface.faces)}
         self.lowest, self.highest = lowest, highest
 
-    def hull(self, footprint_from_link: Mapping[str, np.ndarray]) -> np.ndarray:
+    def hull(self, footprint_from_link: Poses) -> np.ndarray:
         """Return the corners (K, 2) of the hull around the links in one pose (4, 4) or N poses (N, 4, 4) of each."""
         return self.hulls(footprint_from_link)[0]
 
-    def hulls(
-        self, footprint_from_link: Mapping[str, np.ndarray], sizes: Sequence[int] | None = None
-    ) -> list[np.ndarray]:
+    def hulls(self, footprint_from_link: Poses, sizes: Sequence[int] | None = None) -> list[np.ndarray]:
         """Return the corners (K, 2) of the hull around the robot in each of several sets of poses:
         `footprint_from_link` (N, 4, 4) of every link with a surface, in sets of successive `sizes`."""
         transforms = {link: np.reshape(footprint_from_link[link], (-1, 4, 4)) for link in self.surfaces}
@@ -144,7 +142,7 @@ class RobotView:
 class PosedTriangles:
     """The triangles of `links` in one pose, for rays, with unit normals and their links' numbers in `surfaces`."""
 
-    def __init__(self, surfaces: Mapping[str, Surface], pose: Mapping[str, np.ndarray], links: Sequence[str]):
+    def __init__(self, surfaces: Surfaces, pose: Poses, links: Sequence[str]):
         posed = [apply(pose[link], surfaces[link].vertices)[surfaces[link].faces] for link in links]
         triangles = np.concatenate([np.empty((0, 3, 3)), *posed])
         normals = np.cross(triangles[:, 1] - triangles[:, 0], triangles[:, 2] - triangles[:, 0])
@@ -154,7 +152,7 @@ class PosedTriangles:
         self.target = RayTarget(triangles)
 
 
-def robot_views(surfaces: Mapping[str, Surface], poses: Sequence[Mapping[str, np.ndarray]]) -> list[RobotView]:
+def robot_views(surfaces: Surfaces, poses: Sequence[Poses]) -> list[RobotView]:
     """Return the model's views in poses (4, 4) by link; links that do not move between them are prepared once."""
     still = [link for link in surfaces if all(np.array_equal(pose[link], poses[0][link]) for pose in poses)]
     base, moving = PosedTriangles(surfaces, poses[0], still), [link for link in surfaces if link not in still]
@@ -246,9 +244,7 @@ def register_returns(
     return BodyRegistration(motion, float(np.linalg.norm(apply(motion, points) - points, axis=1).max()), error)
 
 
-def _residuals(
-    cloud, seen_by, view, origins, motion, errors, gate, centre, range_noise
-) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
+def _residuals(cloud, seen_by, view, origins, motion, errors, gate, centre, noise) -> tuple[np.ndarray, np.ndarray]:
     """Return the distances (M,) of the planes that the rays meet on the moved model from returns, freed of the lidars'
     `errors` (L, 2), over their standard deviations, and their derivatives (M, 6 + 2 L) by a twist of the model about
     `centre` and by the errors. By rays, and not by nearest points, noise moves no return to another face."""
@@ -264,7 +260,7 @@ def _residuals(
     # The lever arms are those of the model's points: those of the returns have the noise of the residuals.
     arms = cloud[used] + ahead[:, None] * rays - centre
     # Noise is along the ray: a grazing return determines a plane more exactly.
-    sigma = np.hypot(range_noise * incidence, 0.002)  # m, 1 sigma, of the model's surfaces
+    sigma = np.hypot(noise * incidence, 0.002)  # m, 1 sigma, of the model's surfaces
     by_lidar = np.zeros((len(ahead), *errors.shape))
     by_lidar[np.arange(len(ahead)), seen_by[used]] = longer[used] * incidence[:, None]  # if unknown, of the last
     jacobian = np.hstack([-by_twist(arms, normals), by_lidar.reshape(len(ahead), errors.size)])
@@ -308,7 +304,7 @@ class Sighting:
 
 def compare(
     points: np.ndarray, lidars: np.ndarray, origins: np.ndarray, above_floor: np.ndarray, view: RobotView,
-    on_links: Mapping[str, np.ndarray], footprint_from_link: Mapping[str, np.ndarray], range_noise: float,
+    on_links: Mapping[str, np.ndarray], footprint_from_link: Poses, range_noise: float,
 ) -> Sighting:  # fmt: skip
     """Compare the returns (N, 3) of one pose with the model, in its base_footprint. `lidars` (N,) at `origins` (L, 3)
     are -1 if unknown; only returns `above_floor` (N,) may be extra: the others show links that are seen through."""

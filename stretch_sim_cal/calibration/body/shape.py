@@ -30,9 +30,10 @@ TIE = 9  # decimals of costs that are the same: of two the first is taken, whate
 
 OutlinesAt = Callable[[Sequence[np.ndarray]], list[np.ndarray]]
 """Gives for sets of commanded poses (N, J) the corners (K, 2) of the hull around the robot in all poses of each set."""
+Place = tuple[float, float]  # values along both axes
 Axes = tuple[list[float], list[float]]
 """Increasing values along both axes of the grid; of the Stretch arm extension (m) and wrist yaw (rad)."""
-Fit = Callable[[tuple[float, float], np.ndarray, Sequence[Shape]], list[Shape]]
+Fit = Callable[[Place, np.ndarray, Sequence[Shape]], list[Shape]]
 """Gives for a place, the hull to enclose there and the shapes beside it the possible shapes, the smallest first."""
 
 
@@ -63,8 +64,8 @@ class EvidenceGrid:
         values = [_distinct(self._poses[:, joint]) for joint in self._columns]
         self._dependent = np.array([arm_dependent, yaw_dependent]) & [len(v) > 1 for v in values]
         self.axes: Axes = tuple(v if depends else v[:1] for v, depends in zip(values, self._dependent, strict=True))
-        self._hulls: dict[tuple[float, float], np.ndarray] = {}
-        self._unions: dict[tuple[tuple[float, float], ...], np.ndarray] = {}
+        self._hulls: dict[Place, np.ndarray] = {}
+        self._unions: dict[tuple[Place, ...], np.ndarray] = {}
         lacking = [self.described(place) for place in grid_points(self.axes) if not len(self._members(place))]
         if lacking and outlines_at is None:
             remedy = "collect it, or fit with the model's own surfaces as evidence"
@@ -87,7 +88,7 @@ class EvidenceGrid:
         ranges = zip(self._poses.min(axis=0).tolist(), self._poses.max(axis=0).tolist(), strict=True)
         return {joint.name: both for joint, both in zip(self._joints, ranges, strict=False)}
 
-    def hulls(self, places: Sequence[tuple[float, float]]) -> list[np.ndarray]:
+    def hulls(self, places: Sequence[Place]) -> list[np.ndarray]:
         """Return the hull at each of several (extension, yaw)."""
         keys = [(round(float(first), 7), round(float(second), 7)) for first, second in places]
         new = [place for place in dict.fromkeys(keys) if place not in self._hulls]
@@ -103,11 +104,11 @@ class EvidenceGrid:
             self._hulls[place] = corners[:-1] if hull.geom_type == "Polygon" else corners
         return [self._hulls[key] for key in keys]
 
-    def _members(self, place: tuple[float, float]) -> np.ndarray:
+    def _members(self, place: Place) -> np.ndarray:
         off = np.abs(self._poses[:, self._columns] - place) > SAME_VALUE
         return np.flatnonzero(~(off & self._dependent).any(axis=1))
 
-    def _union_of_poses(self, place: tuple[float, float]) -> np.ndarray:
+    def _union_of_poses(self, place: Place) -> np.ndarray:
         """Return the poses (N, J) whose outlines are enclosed together at this place: the other joints have the values
         of the samples at the grid points around it, and values between these."""
         columns = np.array(self._columns)[self._dependent]
@@ -161,7 +162,7 @@ def _around(axis: Sequence[float], at: float) -> list[float]:
     return [axis[after - 1], axis[min(after, len(axis) - 1)]]
 
 
-def grid_points(axes: Axes) -> list[tuple[float, float]]:
+def grid_points(axes: Axes) -> list[Place]:
     """Return all pairs of values, row by row."""
     return [(e, y) for e in axes[0] for y in axes[1]]
 
@@ -207,9 +208,7 @@ def _chosen_capsules(options: Sequence[Sequence[TaperedCapsule]], pairs: np.ndar
     return [TaperedCapsule.from_vector(vectors[chosen[index]]) for index, (vectors, _) in enumerate(forms)]
 
 
-def with_shapes(
-    grid: EvidenceGrid, axes: Axes, fit: Fit, fitted: dict[tuple[float, float], list[Shape]]
-) -> list[Shape]:
+def with_shapes(grid: EvidenceGrid, axes: Axes, fit: Fit, fitted: dict[Place, list[Shape]]) -> list[Shape]:
     """Return the shapes at the grid points, row by row; missing ones are `fitted`, starting at adjacent ones."""
     places = grid_points(axes)
     pairs = neighbours(len(places), len(axes[1]))
@@ -224,7 +223,7 @@ def refined(grid: EvidenceGrid, fit: Fit, above: float, max_grid_points: int) ->
     """Return the axes with added values where a shape halfway would have to be inflated by more than `above` (m), and
     the shapes at all grid points, row by row. The worst step is halved repeatedly, up to `max_grid_points`."""
     axes, shortest = grid.axes, grid.per_axis(SHORTEST)
-    fitted: dict[tuple[float, float], list[Shape]] = {}
+    fitted: dict[Place, list[Shape]] = {}
     while True:
         shapes, places, count = with_shapes(grid, axes, fit, fitted), grid_points(axes), len(axes[1])
         pairs = neighbours(len(places), count)
@@ -299,7 +298,7 @@ def _divided(values: list[float], spacing: float) -> list[float]:
     return np.concatenate([*(np.linspace(a, b, n + 1)[:-1] for a, b, n in steps), values[-1:]]).tolist()
 
 
-def _weights(axes: Axes, places: Sequence[tuple[float, float]]) -> csr_array:
+def _weights(axes: Axes, places: Sequence[Place]) -> csr_array:
     """Return the weights (P, G) of the grid points at each place."""
     entries = [
         (wi * wj, row, i * len(axes[1]) + j)
@@ -479,7 +478,7 @@ def fit_body_shape(
     if settings.method == "convex_polygon":
         normals = enclosing.common_normals(list(map(spanning_hull, grid.hulls(asked_for))), settings.vertices)
 
-    def fit(place: tuple[float, float], hull: np.ndarray, neighbours: Sequence[Shape] = ()) -> list[Shape]:
+    def fit(place: Place, hull: np.ndarray, neighbours: Sequence[Shape] = ()) -> list[Shape]:
         try:
             if normals is not None:
                 return [enclosing.polygon_with_normals(hull, normals)]

@@ -11,7 +11,7 @@ from stretch_sim_cal.calibration.mounts import result as mounts
 from stretch_sim_cal.calibration.mounts.residuals import NEAR_RANGES
 from stretch_sim_cal.calibration.observability import Direction
 from stretch_sim_cal.calibration.observations import Observations
-from stretch_sim_cal.geometry.transforms import error, exp, inverse, log
+from stretch_sim_cal.geometry.transforms import Poses, error, exp, inverse, log
 
 MISPLACED = 3.5  # sigma of the model's uncertainty
 ALIGNMENT_SIGMAS = 5.0
@@ -41,7 +41,7 @@ class LeaningLink:
     chi_square: float
 
 
-def leaning_on(leaning: Sequence[LeaningLink], poses: Mapping[str, np.ndarray]) -> list[Finding]:
+def leaning_on(leaning: Sequence[LeaningLink], poses: Poses) -> list[Finding]:
     """Return a finding of the link on which the lidars' `poses` (4, 4) lean most."""
     if not leaning:
         return []
@@ -59,7 +59,7 @@ def leaning_on(leaning: Sequence[LeaningLink], poses: Mapping[str, np.ndarray]) 
 def mount_warnings(
     observed: Mapping[str, list[Direction]], joints: Sequence[mounts.JointOffset],
     link_residuals: Sequence[mounts.LinkResidual], residuals: mounts.Residuals, links: Sequence[str],
-    poses: Mapping[str, np.ndarray], alignment: Observations | None, asked: bool,
+    poses: Poses, alignment: Observations | None, asked: bool,
 ) -> list[Finding]:  # fmt: skip
     """Return the warnings of the extrinsics; `observed` are directions by lidar, `asked`: for joint zeros."""
     weak = "{} lidar: these poses do not determine {} well: standard deviation {}"
@@ -110,8 +110,8 @@ def near_ranges(name: str, errors: np.ndarray, covariance: np.ndarray) -> list[F
 
 
 def mount_refusals(
-    counts: Mapping[str, int], observed: Mapping[str, list[Direction]], poses: Mapping[str, np.ndarray],
-    nominal: Mapping[str, np.ndarray], tied: bool,
+    counts: Mapping[str, int], observed: Mapping[str, list[Direction]], poses: Poses,
+    nominal: Poses, tied: bool,
 ) -> list[Finding]:  # fmt: skip
     """Return why the extrinsics are rejected; of lidars that are `tied` one with returns from the robot is enough."""
     refusals = []

@@ -21,8 +21,8 @@ from stretch_sim_cal.calibration.robust import TUKEY, TUKEY_SEARCH, robust_devia
 from stretch_sim_cal.calibration.solver import Solver, scalar_numbers
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.points import downsampled, group_medians, voxel_keys
-from stretch_sim_cal.geometry.transforms import about_origin, adjoint, apply, exp, from_xyz_rpy, inverse
-from stretch_sim_cal.robot.surfaces import Surface
+from stretch_sim_cal.geometry.transforms import Poses, about_origin, adjoint, apply, exp, from_xyz_rpy, inverse
+from stretch_sim_cal.robot.surfaces import Surfaces
 from stretch_sim_cal.sensor.sensor import Sensors, for_each
 from stretch_sim_cal.sensor.unit import INCIDENCE, Returns
 
@@ -56,7 +56,6 @@ TURNS = 1e-3  # rad per unit of a joint that turns links
 FIRST_POSITION, FIRST_ANGLE = 0.015, np.deg2rad(0.5)  # m, rad: an optical centre that no driver corrects
 SEEN_RAYS, SEEN_LEAST = 4000, 50  # rays of a lidar in a sample, and those of them that have to meet the model
 
-Poses = dict[str, np.ndarray]
 Seen = list[tuple[str, PosedSample, LidarRays]]  # some returns of each lidar, by name, in each sample
 
 
@@ -159,7 +158,7 @@ def link_residuals(unknowns: RobotUnknowns, seen: np.ndarray, errors: ModelError
 
 
 def residuals_of(
-    models: Sequence[PosedSample], poses: Mapping[str, np.ndarray], gate: float,
+    models: Sequence[PosedSample], poses: Poses, gate: float,
     corrected: Callable[[str, np.ndarray], LidarRays] | None = None,
 ) -> Residuals:  # fmt: skip
     """Return the downsampled returns whose rays meet the model, within `gate` (m) of it or in front of it; `corrected`
@@ -178,7 +177,7 @@ def residuals_of(
 
 
 def seen_through(
-    models: Sequence[PosedSample], poses: Mapping[str, np.ndarray], corrected: Callable[[str, np.ndarray], LidarRays]
+    models: Sequence[PosedSample], poses: Poses, corrected: Callable[[str, np.ndarray], LidarRays]
 ) -> dict[str, float]:
     """Return by sample with enough rays on the model, not at an edge, the share with returns clearly behind it."""
     shares = {}
@@ -196,7 +195,7 @@ def seen_through(
 
 
 def calibrate_mounts(
-    surfaces: Mapping[str, Surface], samples: Sequence[MountSample], nominal: Mapping[str, np.ndarray],
+    surfaces: Surfaces, samples: Sequence[MountSample], nominal: Poses,
     alignment: Observations | None = None, settings: MountSettings = MountSettings(),
 ) -> MountsResult:  # fmt: skip
     """Return the extrinsics of any number of lidars by their returns from the robot in several arm poses. `surfaces`
@@ -208,7 +207,7 @@ def calibrate_mounts(
     return _Mounts(surfaces, list(samples), dict(nominal), alignment, settings).solve()
 
 
-def _check(samples: Sequence[MountSample], nominal: Mapping[str, np.ndarray], alignment: Observations | None) -> None:
+def _check(samples: Sequence[MountSample], nominal: Poses, alignment: Observations | None) -> None:
     if not samples:
         raise InputError("mounts: no samples; at least one arm pose is needed")
     if alignment is not None and alignment.names != tuple(nominal):
@@ -337,14 +336,12 @@ class _Mounts:
             matched.append(_Matched(name, index, matches, seen, residuals, relative))
         return matched
 
-    def _noise(self, matched: Sequence[_Matched]) -> float:
+    def _noise(self, matched: list[_Matched]) -> float:
         """Return the range noise (m) of a near, bright surface by the residuals' median, within bounds."""
         along, bound = np.concatenate([each.along / each.relative_noise for each in matched]), self.settings.range_noise
         return float(np.clip(robust_deviation(along), bound / 4, 2 * bound)) if len(along) else bound
 
-    def _equations(
-        self, matched: Sequence[_Matched], noise: float, links: np.ndarray | None = None
-    ) -> NormalEquations:  # fmt: skip
+    def _equations(self, matched: list[_Matched], noise: float, links: np.ndarray | None = None) -> NormalEquations:
         """Return the equations of the matches, or of those of some `links` (k,)."""
         equations = NormalEquations.empty(self.unknowns.size)
         for each in matched:
@@ -368,7 +365,7 @@ class _Mounts:
         return self.solver.marginalised(equations.plus(of_priors), self.state, inflated)
 
     def _leaning(
-        self, matched: Sequence[_Matched], noise: float, counts: np.ndarray, inflated: bool
+        self, matched: list[_Matched], noise: float, counts: np.ndarray, inflated: bool
     ) -> list[checks.LeaningLink]:
         """Return the links, of those with many of the returns (`counts` (l,) by link), without each of which the lidars
         are significantly elsewhere: zeros and scales of joints explain a sheet that lies on the base."""

@@ -11,8 +11,8 @@ from stretch_sim_cal.calibration.clouds import DirectionGrid, model_of_rows
 from stretch_sim_cal.calibration.mounts.result import MountSample, MountSettings
 from stretch_sim_cal.calibration.problem import NormalEquations, State, Unknowns, columns_of
 from stretch_sim_cal.geometry.points import lengths
-from stretch_sim_cal.geometry.transforms import adjoint, apply, by_twist, exp, from_xyz_rpy
-from stretch_sim_cal.robot.surfaces import Surface
+from stretch_sim_cal.geometry.transforms import Poses, adjoint, apply, by_twist, exp, from_xyz_rpy
+from stretch_sim_cal.robot.surfaces import Surfaces
 from stretch_sim_cal.sensor.sensor import Sensor
 from stretch_sim_cal.sensor.unit import CHANNEL_KINDS, ErrorModel, Returns, scan_begin, weak_echo
 
@@ -82,7 +82,7 @@ class Matches:
 
 class PosedSample:
     def __init__(
-        self, sample: MountSample, surfaces: Mapping[str, Surface], base_from_link: Mapping[str, np.ndarray],
+        self, sample: MountSample, surfaces: Surfaces, base_from_link: Poses,
         view: RobotView | None = None, number: int | None = None,
     ):  # fmt: skip
         """`view` is of the surfaces in this pose; `number` of several samples, whose readings err independently."""
@@ -152,7 +152,7 @@ def _offset(sample: MountSample, link: str, offsets: Mapping[str, float]) -> np.
 
 
 def posed(
-    samples: Sequence[MountSample], surfaces: Mapping[str, Surface],
+    samples: Sequence[MountSample], surfaces: Surfaces,
     offsets: Sequence[Mapping[str, float]] | None = None,
 ) -> list[PosedSample]:  # fmt: skip
     """Return every sample with the model in its pose, the joints' `offsets` by sample."""
@@ -186,7 +186,7 @@ class RobotUnknowns:
     else, in the link's frame about the mesh's centre. base_link is the reference frame and has no joint origin."""
 
     def __init__(
-        self, surfaces: Mapping[str, Surface], settings: MountSettings, lidars: Iterable[str], num_samples: int = 0
+        self, surfaces: Surfaces, settings: MountSettings, lidars: Iterable[str], num_samples: int = 0
     ):  # fmt: skip
         self.settings, self.lidars, self.links = settings, list(lidars), list(surfaces)
         self.joints = list(settings.joint_offsets)
@@ -341,7 +341,7 @@ def near_shapes(ranges: np.ndarray) -> np.ndarray:
     return np.maximum(1.0 - np.abs(at[:, None] - number), 0.0)
 
 
-def mount_covariances(nominal: Mapping[str, np.ndarray]) -> list[np.ndarray]:
+def mount_covariances(nominal: Poses) -> list[np.ndarray]:
     """Return the prior covariances (6, 6) of the lidars' twists about their `nominal` poses (4, 4) by name."""
     prior = np.diag([MOUNT_POSITION**2] * 3 + [MOUNT_ANGLE**2] * 3)
     about = [adjoint(from_xyz_rpy(pose[:3, 3])) for pose in nominal.values()]

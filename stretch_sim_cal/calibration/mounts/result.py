@@ -8,7 +8,7 @@ import numpy as np
 
 from stretch_sim_cal.calibration.finding import Checked
 from stretch_sim_cal.calibration.observability import Direction
-from stretch_sim_cal.geometry.transforms import about_origin
+from stretch_sim_cal.geometry.transforms import Poses, about_origin
 from stretch_sim_cal.sensor.sensor import Sensors
 
 FARTHEST, FARTHEST_ANGLE = 0.06, np.deg2rad(6.0)  # m, rad: the largest distance of a lidar from its described pose
@@ -24,10 +24,10 @@ class MountSample:
 
     name: str
     clouds: Mapping[str, np.ndarray]
-    base_from_link: Mapping[str, np.ndarray]
+    base_from_link: Poses
     joint_motions: Mapping[str, Mapping[str, np.ndarray]] = field(default_factory=dict)
     ancestors: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    joint_origins: Mapping[str, np.ndarray] = field(default_factory=dict)
+    joint_origins: Poses = field(default_factory=dict)
     joint_values: Mapping[str, float] = field(default_factory=dict)
 
 

@@ -18,13 +18,13 @@ from stretch_sim_cal.calibration.results import LidarPoses
 from stretch_sim_cal.calibration.values_file import JointOrigin
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.planes import footprint_from_base
-from stretch_sim_cal.geometry.transforms import inverse, log
+from stretch_sim_cal.geometry.transforms import Poses, inverse, log
 from stretch_sim_cal.robot.collision import SelfCollision
 from stretch_sim_cal.robot.description import load_model, parse_urdf
 from stretch_sim_cal.robot.kinematics import link_transform, link_transforms
 from stretch_sim_cal.robot.model import RobotModel
 from stretch_sim_cal.robot.profile import RobotProfile, stretch_profile
-from stretch_sim_cal.robot.surfaces import Surface, robot_surfaces
+from stretch_sim_cal.robot.surfaces import Surfaces, robot_surfaces
 from stretch_sim_cal.sensor.sensor import Sensors
 from stretch_sim_cal.sensor.unit import directions
 
@@ -44,11 +44,8 @@ def mount_settings(
     """Return the settings for a robot (by default a Stretch) whose links have standard deviations of `link_mm` and
     `link_deg` per axis. These are also the priors of the joints' readings in each pose and of their zeros, which are
     wider `with_joint_offsets`. Raises `InputError` for values out of bounds."""
-    for name, value, high in (
-        ("range noise", range_noise, 0.2),
-        ("link mm", link_mm, 50.0),
-        ("link deg", link_deg, 10.0),
-    ):
+    bounds = ("range noise", range_noise, 0.2), ("link mm", link_mm, 50.0), ("link deg", link_deg, 10.0)
+    for name, value, high in bounds:
         if not 0 <= value <= high or (name == "range noise" and value == 0):
             raise InputError(f"{name}: is {value:g}; expected a number up to {high:g}")
     profile = profile or stretch_profile()
@@ -76,8 +73,8 @@ class MountedRobot:
         self.model = model
         surfaces = robot_surfaces(model, self.profile)
         self.surfaces = {link: surface for link, surface in surfaces.items() if len(surface.faces)}
-        self._ancestors = {link: tuple(self._ancestors_of(link)) for link in self.surfaces}
-        at_zero = self._base_from({}, list(lidars.values()))
+        self._ancestors = {link: self._ancestors_of(link) for link in self.surfaces}
+        at_zero = self._base_from({}, lidars.values())
         self.nominal = {name: at_zero[link] for name, link in lidars.items()}
         """The described poses (4, 4) of the lidars in base_link, by name."""
 
@@ -109,35 +106,28 @@ class MountedRobot:
                 words = (f"{joint.removesuffix('_joint')} {value:.2f}" for joint, value in commanded.items())
                 yield ", ".join(words), commanded
 
-    def _ancestors_of(self, link: str) -> Iterator[str]:
-        """Yield the links with a surface between a link and base_link, the nearest first."""
-        while (joint := self.model.parent_joint(link)) is not None and joint.parent != self._base:
-            link = joint.parent
-            if link in self.surfaces:
-                yield link
+    def _ancestors_of(self, link: str) -> tuple[str, ...]:
+        """Return the links with a surface between a link and base_link, the nearest first."""
+        parents = (joint.parent for joint in reversed(self.model.chain(link)))
+        before = itertools.takewhile(lambda parent: parent != self._base, parents)
+        return tuple(parent for parent in before if parent in self.surfaces)
 
     def _joint_origins(self, positions: Mapping[str, float]) -> dict[str, np.ndarray]:
         """Return base_link_from_joint (4, 4), before its motion, of the parent joint of each link but base_link."""
-        joints = {link: self.model.parent_joint(link) for link in self.surfaces if link != self._base}
-        joints = {link: joint for link, joint in joints.items() if joint is not None}
-        parents = self._base_from(positions, [joint.parent for joint in joints.values()])
+        above = self.model.parent_joints
+        joints = {link: above[link] for link in self.surfaces if link != self._base and link in above}
+        parents = self._base_from(positions, (joint.parent for joint in joints.values()))
         return {link: parents[joint.parent] @ joint.parent_from_joint for link, joint in joints.items()}
 
-    def _motion(
-        self, positions: Mapping[str, float], here: Mapping[str, np.ndarray], joint: str
-    ) -> dict[str, np.ndarray]:
+    def _motion(self, positions: Mapping[str, float], here: Poses, joint: str) -> dict[str, np.ndarray]:
         """Return the twists (6,) of the links that a commanded joint moves, per m or rad of it."""
         steps = self.profile.joint_positions(self.model, {joint: DERIVATIVE_STEP})
-        moved = {name: positions.get(name, 0.0) + step for name, step in steps.items()}
-        there = self._base_from(dict(positions) | moved)
+        there = self._base_from(dict(positions) | {name: positions.get(name, 0.0) + by for name, by in steps.items()})
         twists = {link: log(there[link] @ inverse(pose)) / DERIVATIVE_STEP for link, pose in here.items()}
         return {link: twist for link, twist in twists.items() if np.abs(twist).max() > 1e-6}
 
-    def _base_from(self, positions: Mapping[str, float], links: Sequence[str] | None = None) -> dict[str, np.ndarray]:
-        wanted = list(self.surfaces) if links is None else list(links)
-        frames = link_transforms(self.model, positions, [*wanted, self._base])
-        base_from_root = inverse(frames[self._base])
-        return {link: base_from_root @ frames[link] for link in wanted}
+    def _base_from(self, positions: Mapping[str, float], links: Iterable[str] | None = None) -> dict[str, np.ndarray]:
+        return link_transforms(self.model, positions, self.surfaces if links is None else links, self._base)
 
 
 def samples_of(dataset: Any, robot: MountedRobot, offsets: Sequence[str]) -> list[MountSample]:
@@ -176,9 +166,7 @@ def solve_samples(
     return calibrate_mounts(robot.surfaces, samples, nominal, known, settings)
 
 
-def residuals_at(
-    dataset: Any, robot: MountedRobot, poses: Mapping[str, np.ndarray], known: Observations | None = None
-) -> Residuals:
+def residuals_at(dataset: Any, robot: MountedRobot, poses: Poses, known: Observations | None = None) -> Residuals:
     """Return the residuals of a dataset with the lidars at poses (4, 4) by name, without their errors if `known`."""
     samples = samples_of(dataset, robot, ())
     for number, sample in enumerate(samples if known is not None and known.by_ring else ()):
@@ -197,9 +185,7 @@ class Chosen:
     before: float
 
 
-def pose_information(
-    surfaces: Mapping[str, Surface], pose: MountSample, nominal: Mapping[str, np.ndarray], settings: MountSettings
-) -> np.ndarray:
+def pose_information(surfaces: Surfaces, pose: MountSample, nominal: Poses, settings: MountSettings) -> np.ndarray:
     """Return the information (n, n) of `FRAMES` frames of the lidars in a pose."""
     unknowns = residuals.RobotUnknowns(surfaces, settings, nominal, 1)
     (model,) = residuals.posed([pose], surfaces)
@@ -217,7 +203,7 @@ def pose_information(
     return unknowns.readings_marginalised(information)
 
 
-def worst_deviation(information: np.ndarray, nominal: Mapping[str, np.ndarray]) -> float:
+def worst_deviation(information: np.ndarray, nominal: Poses) -> float:
     """Return the largest standard deviation of any lidar along any axis, over its bound."""
     covariance, bounds = np.linalg.inv(information), np.repeat([residuals.MOST_TRANSLATION, residuals.MOST_ROTATION], 3)
     about_lidars = [
@@ -227,8 +213,8 @@ def worst_deviation(information: np.ndarray, nominal: Mapping[str, np.ndarray]) 
 
 
 def best_next(
-    information: np.ndarray, surfaces: Mapping[str, Surface], candidates: Iterable[MountSample],
-    poses: Mapping[str, np.ndarray], settings: MountSettings,
+    information: np.ndarray, surfaces: Surfaces, candidates: Iterable[MountSample],
+    poses: Poses, settings: MountSettings,
 ) -> Chosen | None:  # fmt: skip
     """Return the candidate with the largest gain for a calibration with `information` (n, n); None without any."""
     by_pose = {}

@@ -24,14 +24,10 @@ def fields(message: bytes | memoryview) -> Iterator[tuple[int, int | float | mem
         number, kind = key >> 3, key & 7
         if kind not in (VARINT, LENGTH, *FIXED):
             raise InputError(f"message: wire type {kind} at byte {at} is unknown")
-        if kind in FIXED:
-            length = struct.calcsize(FIXED[kind])
-        else:
-            value, at = _varint(view, at)
-            if kind == VARINT:
-                yield number, value
-                continue
-            length = value
+        length, at = (struct.calcsize(FIXED[kind]), at) if kind in FIXED else _varint(view, at)
+        if kind == VARINT:
+            yield number, length
+            continue
         if at + length > len(view):
             raise InputError(f"message: field {number} needs {length} bytes, {len(view) - at} are left")
         part = view[at : at + length]

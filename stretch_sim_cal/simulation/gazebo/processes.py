@@ -26,6 +26,8 @@ from typing import Any, BinaryIO
 
 from stretch_sim_cal.errors import InputError, RunFailure
 
+Hear = Callable[[bytes], None]  # takes a serialised message
+
 
 def load_bindings(module: str, python_path: str = "") -> ModuleType:
     """Return the bindings' module, also from `python_path`. Raises `InputError` if it cannot be loaded."""
@@ -46,7 +48,7 @@ class Subscriptions:
     def __init__(self, bindings: str, environment: Mapping[str, str], python_path: str = ""):
         self._start = lambda: _own_process("listen", bindings, python_path, environment)
         self._wanted: dict[str, dict[str, Any]] = {}
-        self._callbacks: dict[int, Callable[[bytes], None]] = {}
+        self._callbacks: dict[int, Hear] = {}
         self._numbers, self._orders = itertools.count(), itertools.count(1)
         self.renewals = 0
         self._begin()
@@ -56,9 +58,7 @@ class Subscriptions:
         """For how long, in s of wall time, no message has come."""
         return time.monotonic() - self._heard
 
-    def subscribe(
-        self, topic: str, message_type: str, callback: Callable[[bytes], None], per_second: int | None = None
-    ) -> None:
+    def subscribe(self, topic: str, message_type: str, callback: Hear, per_second: int | None = None) -> None:
         """Call `callback` with every message on a topic, at most `per_second` of wall time, once this has returned."""
         number = next(self._numbers)
         self._callbacks[number] = callback

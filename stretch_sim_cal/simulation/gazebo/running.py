@@ -17,7 +17,7 @@ from stretch_sim_cal.simulation.gazebo import messages
 from stretch_sim_cal.simulation.gazebo.description import STEP
 from stretch_sim_cal.simulation.gazebo.installation import Installation
 from stretch_sim_cal.simulation.gazebo.messages import JointStates
-from stretch_sim_cal.simulation.gazebo.processes import Commander, Server, Subscriptions, own_partition
+from stretch_sim_cal.simulation.gazebo.processes import Commander, Hear, Server, Subscriptions, own_partition
 from stretch_sim_cal.simulation.joints import Joints
 
 JOINT_STATES = "/stretch/joint_states"
@@ -86,9 +86,7 @@ class RunningWorld:
         """Return an error of `text` and Gazebo's last output."""
         return RunFailure(f"{text}: {self._server.last_words()}")
 
-    def subscribe(
-        self, topic: str, message_type: str, hear: Callable[[bytes], None], per_second: int | None = None
-    ) -> None:
+    def subscribe(self, topic: str, message_type: str, hear: Hear, per_second: int | None = None) -> None:
         """Let `hear` take the messages on a topic, one at a time, and then check what is waited for."""
 
         def take(message: bytes) -> None:
