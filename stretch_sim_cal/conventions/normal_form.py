@@ -235,8 +235,7 @@ def attached(robot: Description, tool: Description) -> Description:
     site = next((link for link in model.order if stretch_normal.suffixed(link, "link") == TOOL_SITE), None)
     if site is None:
         raise InputError(f"{robot.source}: has no {TOOL_SITE} to attach a tool to")
-    hanging = [joint.child for joint in model.child_joints(site)]
-    if hanging:
+    if hanging := [joint.child for joint in model.child_joints(site)]:
         raise InputError(f"{robot.source}: {site} carries {hanging[0]} already; attach a tool to a model without one")
     twice = [name for name in other.links if name in model.links]
     twice += [name for name in other.joints if name in model.joints]

@@ -12,9 +12,7 @@ BASE, FOOTPRINT, LIFT, WRIST, ROLL = "base_link", "base_footprint", "lift_link",
 TOOL_SITE = "tool_attachment_site_link"  # what tools hang on
 ARM = tuple(f"arm_l{number}_link" for number in range(5))
 ARM_JOINTS = tuple(f"arm_l{number}_joint" for number in range(5))
-PRIMARY_LINKS = (
-    "mast_link", "head_link", LIFT, *ARM, WRIST, TOOL_SITE, "quick_connect_interface_link",
-)  # fmt: skip
+PRIMARY_LINKS = ("mast_link", "head_link", LIFT, *ARM, WRIST, TOOL_SITE, "quick_connect_interface_link")
 """Structural links without a joint of rotation: Rule 1's first sentence."""
 ROTATING_LINKS = ("wrist_yaw_link", "wrist_pitch_link", ROLL)  # the wrist's links, whose zero position Rule 1 aligns
 GRASP_CENTERS = ("grasp_center_link", "link_grasp_center")  # the second is how Rule 5 writes it

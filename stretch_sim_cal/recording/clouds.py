@@ -135,8 +135,7 @@ def _record_dtype(message: Any) -> np.dtype:
 
 
 def _xyz(message: Any, records: np.ndarray) -> np.ndarray:
-    missing = [name for name in "xyz" if name not in records.dtype.names]
-    if missing:
+    if missing := [name for name in "xyz" if name not in records.dtype.names]:
         raise InputError(f"point cloud: has no field {', '.join(missing)}; it has {', '.join(records.dtype.names)}")
     points = coordinates(records)
     extent = np.abs(points).max(axis=1)  # NaN of points that have one

@@ -9,10 +9,9 @@ from numpy.typing import ArrayLike
 
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import inverse, skew
-from stretch_sim_cal.robot.model import Joint, Limit, RobotModel, near
+from stretch_sim_cal.robot.model import Joint, Limit, RobotModel
 
 Positions = Mapping[str, ArrayLike]
-BASES = ("fixed", "mobile", "floating")  # how a robot's root may move in the world: not, on a floor, anywhere
 TRANSLATION, TURN, ANGLE = "translation", "unlimited turn", "angle"
 PARTS = {"planar": ("x", "y", "angle"), "spherical": ("roll", "pitch", "yaw")}
 PARTS["floating"] = ("x", "y", "z", *PARTS["spherical"])
@@ -162,9 +161,7 @@ class Variable:
 
 
 def configuration_space(model: RobotModel, base: str = "fixed") -> list[Variable]:
-    """Return the axes of the configuration space, the base's first. Raises `InputError` for an unknown base."""
-    if base not in BASES:
-        raise InputError(f"base '{base}' is unknown{near(base, BASES)}")
+    """Return the axes of the configuration space, those of a `mobile` or `floating` base first, no mimic joints."""
     joints = [(joint.name, joint.type, joint.limit) for joint in model.moving_joints()]
     if base != "fixed":
         joints.insert(0, ("base", "planar" if base == "mobile" else "floating", None))

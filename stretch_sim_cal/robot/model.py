@@ -184,8 +184,7 @@ class RobotModel:
 def near(name: str, known: Iterable[str]) -> str:
     """Return the end of a message about the unknown `name`: similar known names, or a few."""
     known = list(known)
-    close = get_close_matches(name, known, n=3, cutoff=0.5)
-    if close:
+    if close := get_close_matches(name, known, n=3, cutoff=0.5):
         return f"; did you mean {', '.join(close)}?"
     shown = ", ".join(known[:8]) + (", ..." if len(known) > 8 else "")
     return f"; available: {shown or 'none'}"

@@ -212,7 +212,7 @@ def geometry_surface(geometry: Geometry, where: str) -> Surface:
             mesh = trimesh.creation.cylinder(geometry.radius, geometry.length, sections=CYLINDER_SECTIONS)
         case "sphere":
             mesh = trimesh.creation.icosphere(subdivisions=SPHERE_SUBDIVISIONS, radius=geometry.radius)
-        case "mesh":
+        case _:
             if geometry.path is None:
                 remedy = "give the folder of its package or of the URDF"
                 raise InputError(f"{where}: mesh '{geometry.filename}' is not found; {remedy}")
@@ -220,8 +220,6 @@ def geometry_surface(geometry: Geometry, where: str) -> Surface:
             if np.prod(geometry.scale) < 0:
                 faces = faces[:, ::-1]  # A mirrored surface keeps its outside outside.
             return Surface(apply(geometry.link_from_geometry, vertices * geometry.scale), faces)
-        case kind:
-            raise InputError(f"{where}: geometry '{kind}' is unknown")
     vertices = np.asarray(mesh.vertices, dtype=float)
     return Surface(apply(geometry.link_from_geometry, vertices), np.asarray(mesh.faces, dtype=np.int64))
 

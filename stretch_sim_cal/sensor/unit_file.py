@@ -26,9 +26,7 @@ KEY_OF_SCALAR |= {f"azimuth_harmonics_deg[{number}]": HARMONICS.start + number f
 KEY_OF_SCALAR |= {f"optical_centre[{number}]": CENTRE.start + number for number in range(3)}
 # Channels' angles are in degrees in files.
 CHANNEL_KEYS = {kind: kind if kind == "channel_range" else f"{kind}_deg" for kind in CHANNEL_KINDS}
-KEYS = {
-    *SCALAR_KEYS, *CHANNEL_KEYS.values(), "near_range", "azimuth_harmonics_deg", "optical_centre", "range_drift",
-}  # fmt: skip
+KEYS = {*SCALAR_KEYS, *CHANNEL_KEYS.values(), "near_range", "azimuth_harmonics_deg", "optical_centre", "range_drift"}
 # Units that people read, and how many of them are 1 m, 1 rad or the ratio 1; lengths are in mm.
 SHOWN_UNITS = {
     "range_scale": ("ppm", 1e6), "azimuth": ("deg", 180.0 / math.pi), "channel_elevation": ("deg", 180.0 / math.pi),

@@ -50,9 +50,7 @@ class Lidar:
     that a scan is the same whatever was scanned before; the `unit` is drawn from (`unit_seed`, device). A device beyond
     "left" and "right" has a `number` from 2 on."""
 
-    def __init__(
-        self, sensor: Sensor, device: str, seed: int, unit_seed: int | None = None, number: int | None = None
-    ):  # fmt: skip
+    def __init__(self, sensor: Sensor, device: str, seed: int, unit_seed: int | None = None, number: int | None = None):
         if number is None and device not in SIDES:
             raise InputError(f"lidar '{device}': use one of {', '.join(SIDES)}")
         self._number = SIDES.index(device) if number is None else number

@@ -13,7 +13,7 @@ from scipy.sparse.csgraph import connected_components
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.files import read_text, read_yaml
 from stretch_sim_cal.geometry.transforms import from_xyz_rpy
-from stretch_sim_cal.robot.kinematics import BASES, joint_columns, link_transforms
+from stretch_sim_cal.robot.kinematics import joint_columns, link_transforms
 from stretch_sim_cal.robot.model import VARIABLES, Joint, RobotModel, near
 from stretch_sim_cal.robot.sdf import WORLD, is_sdf, read_sdf_model
 from stretch_sim_cal.validate import record
@@ -73,15 +73,14 @@ def _problems(found: Mechanism) -> Iterator[str]:
             yield f"joint '{each.name}' connects link '{each.child}' to itself"
     ways = _incidence(found)
     part = connected_components(ways @ ways.T)[1]
-    lost = [body for body, own in zip(bodies, part, strict=True) if own != part[bodies.index(ground)]]
-    if lost:
+    if lost := [body for body, own in zip(bodies, part, strict=True) if own != part[bodies.index(ground)]]:
         more = f" ({len(lost)} such links)" if len(lost) > 1 else ""
         yield f"no joint connects link '{lost[0]}' to the ground '{ground}'{more}; add one, or use a floating base"
 
 
 def mechanism_of(model: RobotModel, base: str = "fixed") -> Mechanism:
     """Return a robot model at position zero as a mechanism, its root fixed to the ground, on a floor (`mobile`) or
-    `floating`. Mimic joints have no freedom and count as fixed. Raises `InputError` for an unknown base."""
+    `floating`. Mimic joints have no freedom and count as fixed."""
     frames = link_transforms(model)
     joints = [
         replace(joint, type="fixed" if joint.mimic else joint.type, parent_from_joint=frames[joint.child])
@@ -92,9 +91,7 @@ def mechanism_of(model: RobotModel, base: str = "fixed") -> Mechanism:
 
 def with_base(fixed: Mechanism, base: str) -> Mechanism:
     """Return a mechanism whose ground is fixed as one that drives on a floor (`mobile`) or flies (`floating`). Raises
-    `InputError` for an unknown base, and for a mechanism that is joined to the world."""
-    if base not in BASES:
-        raise InputError(f"base '{base}' is unknown; available: {', '.join(BASES)}")
+    `InputError` for one that is joined to the world."""
     if base == "fixed":
         return fixed
     if WORLD in fixed.bodies:
@@ -221,9 +218,7 @@ class Mobility:
 
 def mobility(mechanism: Mechanism, dimension: str = "spatial") -> Mobility:
     """Return the mobility of a mechanism, counted in space or in a plane, in which a floating base has three degrees of
-    freedom. Raises `InputError` for an unknown dimension, and for a mechanism that is not planar."""
-    if dimension not in ("spatial", "planar"):
-        raise InputError(f"dimension '{dimension}' is unknown; available: spatial, planar")
+    freedom. Raises `InputError` for a mechanism that is not planar."""
     flat = _base_in_plane(mechanism)
     unfit = _what_leaves_the_plane(flat.joints)
     if dimension == "planar" and unfit:

@@ -239,7 +239,8 @@ def smoothed(points: np.ndarray, directions: np.ndarray, range_noise: float, mos
     in_layer = points + (np.round(along / DEEP) * DEEP - along)[:, None] * directions
     _, cell, counts = np.unique(voxel_keys(in_layer, EVEN), return_inverse=True, return_counts=True)
     means = group_means(cell, len(counts), points)
-    some = _spread(cell, counts, most)
+    order = np.lexsort((cell, rank_in_cell(cell, counts)))  # one of every cell, then more of each
+    some = downsampled(order[: len(counts)], most) if len(counts) > most else order[:most]
     points, directions = points[some], directions[some]
     count, mean, normals = _neighbour_planes(points, means, counts)
     slope = (normals * directions).sum(axis=1)
@@ -247,12 +248,6 @@ def smoothed(points: np.ndarray, directions: np.ndarray, range_noise: float, mos
     steep = np.abs(slope) > GRAZING
     shift = np.where(steep[:, None], directions * (off / np.where(steep, slope, 1.0))[:, None], normals * off[:, None])
     return (points + shift)[(count >= NEIGHBOURS) & (np.linalg.norm(shift, axis=1) < 4 * range_noise)]
-
-
-def _spread(cell: np.ndarray, counts: np.ndarray, most: int) -> np.ndarray:
-    """Return up to `most` indices of returns by their cells (N,): one of every cell, then more of each."""
-    order = np.lexsort((cell, rank_in_cell(cell, counts)))
-    return downsampled(order[: len(counts)], most) if len(counts) > most else order[:most]
 
 
 def _neighbour_planes(points: np.ndarray, cloud: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, ...]:

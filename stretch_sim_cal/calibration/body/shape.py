@@ -322,7 +322,8 @@ class _Together:
         self._share = np.where(asked, 1.0, ADDED) / self._least
         self._corners = np.concatenate(hulls)
         self._place = np.repeat(np.arange(len(hulls)), [len(hull) for hull in hulls])
-        self._steps = _picked(pairs[:, 0], len(capsules)) - _picked(pairs[:, 1], len(capsules))
+        one = eye_array(len(capsules), format="csr")
+        self._steps = one[pairs[:, 0]] - one[pairs[:, 1]]
         angles = np.arange(DIRECTIONS) * (2 * np.pi / DIRECTIONS)
         directions = np.stack([np.cos(angles), np.sin(angles)])
         reach = np.array([(hull @ directions).max(axis=0) for hull in hulls[: len(capsules)]])
@@ -387,7 +388,7 @@ class _Together:
         of_pair = kron(eye_array(self._steps.shape[0]), np.ones((6, 1)))
         area = _rows(by_numbers / self._least[:, None])[asked]
         rows = block_array([
-            [first, -_picked(place, self._weights.shape[0]), None, None],
+            [first, -eye_array(self._weights.shape[0], format="csr")[place], None, None],
             [change, None, -of_pair, None],
             [-change, None, -of_pair, None],
             [area, None, None, -eye_array(len(asked))],
@@ -412,11 +413,6 @@ class _Together:
 
 def _rows(values: np.ndarray) -> csr_array:
     return csr_array((values.ravel(), np.arange(values.size), np.arange(0, values.size + 1, 6)))
-
-
-def _picked(columns: np.ndarray, size: int) -> csr_array:
-    """Return the matrix (N, size) with a 1 in each row's column."""
-    return csr_array((np.ones(len(columns)), (np.arange(len(columns)), columns)), shape=(len(columns), size))
 
 
 ENCLOSING = {

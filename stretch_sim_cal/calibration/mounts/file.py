@@ -99,12 +99,10 @@ def with_mounts(
     return with_uncertain_left(file.updated({MOUNTS: entry}), result.covariance_of("left"))
 
 
-def with_floor(
-    file: CalibrationFile, result: FloorResult, robot_id: str, described_left: np.ndarray
-) -> CalibrationFile:
+def with_floor(file: CalibrationFile, result: FloorResult, robot_id: str, described: np.ndarray) -> CalibrationFile:
     """Return a copy of the file that holds a floor with the left lidar at `left_pose`, whose uncertainty, if the file
     has extrinsics, is added to the floor's. Raises `Refused` for a result with refusals."""
-    updated = file.with_floor(result, robot_id, base_from_left=left_pose(file, described_left))
+    updated = file.with_floor(result, robot_id, base_from_left=left_pose(file, described))
     mounts = stored_mounts(file)
     return updated if mounts is None else with_uncertain_left(updated, mounts.covariance_of("left"))
 

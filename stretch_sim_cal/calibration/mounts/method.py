@@ -408,9 +408,7 @@ class _Mounts:
     def _offsets(self, errors: np.ndarray) -> list[dict[str, float]]:
         return [self.robot.offsets(errors, number, sample) for number, sample in enumerate(self.samples)]
 
-    def _result(
-        self, costs, matched, noise, equations, errors, of_scalars, converged, leaning, of_links
-    ) -> MountsResult:
+    def _result(self, costs, matched, noise, equations, errors, scalars, converged, leaning, of_links) -> MountsResult:
         settings, robot, poses = self.settings, self.robot, self.poses
         covariance = errors.covariance[: robot.first_link, : robot.first_link]
         covariance = sum((np.outer(each.change, each.change) for each in leaning), covariance)
@@ -425,7 +423,7 @@ class _Mounts:
         joints = joint_offsets(robot, self.joints, errors.covariance, self.samples)
         of_near = {name: robot.of_near_ranges(name) for name in poses}
         near = [checks.near_ranges(name, self.joints[at], errors.covariance[at, at]) for name, at in of_near.items()]
-        numbers = scalar_numbers(self.state, of_scalars, robot.lidars)
+        numbers = scalar_numbers(self.state, scalars, robot.lidars)
 
         def corrected(name: str, cloud: np.ndarray) -> LidarRays:
             return self._corrected(name, self.readers[name].returns(cloud))
@@ -439,7 +437,7 @@ class _Mounts:
             poses, covariance,
             float(np.sqrt(np.mean(along**2))) if len(along) else float("nan"),
             sum(counts.values()), len(self.samples), observed, joints, by_link, drawn,
-            robot.readings_marginalised(equations.information), self.state.units, of_scalars,
+            robot.readings_marginalised(equations.information), self.state.units, scalars,
             warnings=checks.mount_warnings(
                 observed, joints, by_link, drawn, robot.links, poses, self.alignment, settings.offsets_asked_for
             ) + sum(near, []) + unit_warnings(numbers, settings.sensor, robot.lidars)

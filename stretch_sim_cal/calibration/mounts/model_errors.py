@@ -80,8 +80,10 @@ class _System:
     def likeliest_outlier(self, released: list[int], evidence: np.ndarray) -> int:
         """Return the group whose release gains most evidence at the best scales, by Woodbury's formula."""
         mesh, origin = SCALES[np.array(np.unravel_index(evidence.argmax(), evidence.shape))]
-        factor, solution = self._solved(origin, mesh, released)
-        covariance, variances = cho_solve(factor, np.eye(len(solution))), self._variances(origin, mesh, released)
+        variances, information = self._variances(origin, mesh, released), self._information.copy()
+        information[self._scaled, self._scaled] += 1.0 / variances - 1.0 / self._priors
+        factor = cho_factor(information, lower=True, overwrite_a=True, check_finite=False)
+        solution, covariance = (cho_solve(factor, right) for right in (self._gradient, np.eye(len(information))))
         gains = {}
         for group in self.groups:
             if group in released:
@@ -125,14 +127,6 @@ class _System:
         origins = self._scaled[of_origins]
         constant = np.log(variances[~of_origins]).sum()
         return _OriginScales(information, self._gradient, origins, np.sqrt(self._priors[of_origins]), constant)
-
-    def _solved(self, origin_scale: float, mesh_scale: float, released: list[int]) -> tuple[tuple, np.ndarray]:
-        """Return the Cholesky factor of the system at these scales, and its solution. Raises `LinAlgError`."""
-        information = self._information.copy()
-        variances = self._variances(origin_scale, mesh_scale, released)
-        information[self._scaled, self._scaled] += 1.0 / variances - 1.0 / self._priors
-        factor = cho_factor(information, lower=True, overwrite_a=True, check_finite=False)
-        return factor, cho_solve(factor, self._gradient, check_finite=False)
 
 
 class _OriginScales:

@@ -185,9 +185,7 @@ class RobotUnknowns:
     link and all that it carries, in the frame of the joint as it is fixed to its parent; that of its mesh moves nothing
     else, in the link's frame about the mesh's centre. base_link is the reference frame and has no joint origin."""
 
-    def __init__(
-        self, surfaces: Surfaces, settings: MountSettings, lidars: Iterable[str], num_samples: int = 0
-    ):  # fmt: skip
+    def __init__(self, surfaces: Surfaces, settings: MountSettings, lidars: Iterable[str], num_samples: int = 0):
         self.settings, self.lidars, self.links = settings, list(lidars), list(surfaces)
         self.joints = list(settings.joint_offsets)
         self.centres = {link: surface.corners.mean(axis=0) for link, surface in surfaces.items()}

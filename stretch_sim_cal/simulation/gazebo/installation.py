@@ -67,8 +67,7 @@ def choose_bindings(modules: list[str]) -> tuple[str, str]:
     if "transport" in modules:
         return "gz.transport", UNVERSIONED
     numbers = sorted(int(name.removeprefix("transport")) for name in modules)
-    known = [number for number in numbers if number in GENERATIONS]
-    if known:
+    if known := [number for number in numbers if number in GENERATIONS]:
         return f"gz.transport{known[-1]}", GENERATIONS[known[-1]]
     if numbers:
         known_ones = ", ".join(f"{name} ({number})" for number, name in GENERATIONS.items()) + f" and {UNVERSIONED}"

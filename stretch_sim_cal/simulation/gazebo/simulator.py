@@ -405,9 +405,7 @@ def published(
         rotor = np.arctan2(ways[1], ways[0]) - turn - offsets - eccentric
         cosine, sine = np.cos(rotor), np.sin(rotor)
         eccentric = first @ [cosine, sine] + second @ [cosine**2 - sine**2, 2 * cosine * sine]
-        ways = np.array([
-            points[0] - cosine * x + sine * y, points[1] - sine * x - cosine * y, points[2] - z,
-        ])  # fmt: skip
+        ways = np.array([points[0] - cosine * x + sine * y, points[1] - sine * x - cosine * y, points[2] - z])
     distances = np.sqrt(np.einsum("in,in->n", ways, ways))
     # Of the ray that the unit sends out, from its turning optical centre: on the robot itself Gazebo's, from the axis,
     # comes in by several degrees otherwise.
