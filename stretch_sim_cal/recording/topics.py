@@ -176,20 +176,21 @@ class RecordedSets:
             if given == self._limit:
                 return
         if not given:
-            counts, called = self.counts, "pair" if len(self._topics) < 3 else "set"
-            back = counts.out_of_order + counts.restarts
-            if counts.sets:
-                why = f"in each of {counts.sets} a cloud has no returns; look at its lidar and driver, and record again"
-            elif back:
-                remedy = "record again, with a clock that is not set back"
-                why = f"{back} stamps are before those of earlier clouds; {remedy}"
-            elif counts.closest_miss is None:
-                received = " and ".join(f"{count} {name}" for name, count in counts.received.items())
-                why = f"there are only {received} clouds; record both lidars for longer"
-            else:
-                remedy = "raise --max-time-difference if the lidars' clocks are known to differ"
-                why = f"their stamps are never closer than {counts.closest_miss / 1e6:.0f} ms; {remedy}"
-            raise InputError(f"{self.path}: no {called} of clouds within {1e3 * self._bound:.0f} ms: {why}")
+            called = "pair" if len(self._topics) < 3 else "set"
+            fault = f"no {called} of clouds within {1e3 * self._bound:.0f} ms"
+            raise InputError(f"{self.path}: {fault}: {self._why_none()}")
+
+    def _why_none(self) -> str:
+        counts = self.counts
+        if counts.sets:
+            return f"in each of {counts.sets} a cloud has no returns; look at its lidar and driver, and record again"
+        if back := counts.out_of_order + counts.restarts:
+            return f"{back} stamps are before those of earlier clouds; record again, with a clock that is not set back"
+        if counts.closest_miss is None:
+            received = " and ".join(f"{count} {name}" for name, count in counts.received.items())
+            return f"there are only {received} clouds; record both lidars for longer"
+        remedy = "raise --max-time-difference if the lidars' clocks are known to differ"
+        return f"their stamps are never closer than {counts.closest_miss / 1e6:.0f} ms; {remedy}"
 
     def messages(self) -> Iterator[CloudSet]:
         """Yield all sets of messages by lidar, with their stamps in ns, in order."""

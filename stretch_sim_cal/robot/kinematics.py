@@ -231,10 +231,8 @@ def _variables(name: str, kind: str, limit: Limit | None = None) -> list[Variabl
     found = []
     for part in PARTS.get(kind, ("",)):
         slides, own = kind == "prismatic" or part in ("x", "y", "z"), f"{name}.{part}" if part else name
-        if limit is not None and not part and kind != "continuous":
-            found.append(Variable(own, name, TRANSLATION if slides else ANGLE, limit.lower, limit.upper))
-        elif slides:
-            found.append(Variable(own, name, TRANSLATION, -np.inf, np.inf))
-        else:
-            found.append(Variable(own, name, TURN, -np.pi, np.pi))
+        limited = limit is not None and not part and kind != "continuous"
+        farthest = np.inf if slides else np.pi
+        ends = (limit.lower, limit.upper) if limited else (-farthest, farthest)
+        found.append(Variable(own, name, TRANSLATION if slides else ANGLE if limited else TURN, *ends))
     return found
