@@ -198,9 +198,8 @@ class Ending(NamedTuple):
 
 class Course:
     """How a drive goes on from stop to stop: along its plan until enough is known, and beyond it if too little is.
-    `poses` (4, 4) are the described ones of the lidars in base_footprint, `goal` has the standard deviations that are
-    wanted of each one's x, y and yaw as its bounds; `seconds` says how long a motion between two targets, and the stop
-    after it, take, and `longest` (s) is how long all of them may."""
+    `poses` (4, 4) are the lidars' described ones in base_footprint, `goal` bounds the standard deviations of their x, y
+    and yaw; `seconds` says how long a motion and the stop after it take, `longest` (s) how long all of them may."""
 
     def __init__(
         self, plan: DrivePlan, poses: Sequence[np.ndarray], goal: DrivingSettings,

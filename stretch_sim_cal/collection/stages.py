@@ -28,8 +28,8 @@ Lidars = Mapping[str, DescribedLidar]
 @dataclass(frozen=True)
 class Outcome:
     """What a calibration came to: its `stages`, how these `change` the calibration file, and the `observations` that go
-    beside it. `written` names the parts that are written, if not all stages are; `agreements` are with what the file
-    has by the arm; `note` is what could not be checked, and why."""
+    beside it. `written` names the parts that are written, if not all; `agreements` are with the file's extrinsics by
+    the arm; `note` is what could not be checked, and why."""
 
     stages: list[Stage]
     change: Change

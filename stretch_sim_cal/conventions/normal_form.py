@@ -52,9 +52,8 @@ class Options:
 
 @dataclass(frozen=True)
 class Normal:
-    """A description in its normal form: `old` and `root` before and after. `links` maps every old link's name, `joints`
-    every old joint; `old_from_new` has the rotations (3, 3) of turned frames by old names; `reasons` go by new names.
-    `prefix` is the common prefix of all names, which is kept."""
+    """A description in its normal form: `old` and `root` before and after, every old link's and joint's new one,
+    `old_from_new` rotations (3, 3) of turned frames by old names, `reasons` by new ones; `prefix` is that of all."""
 
     profile: str
     old: RobotModel

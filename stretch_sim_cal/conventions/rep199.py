@@ -334,9 +334,8 @@ REP199 = Profile(
 
 
 def missing_frames(model: RobotModel, poses: Mapping[str, np.ndarray]) -> list[AddedFrame]:
-    """Return the frames to add to every arm; `poses` (4, 4) are by role, in the parent's frame. By default `base` is at
-    base_link, `flange` at the last link's origin with x out along its joint's axis, and `tool0` at flange with z out.
-    Raises `InputError` if an arm lacks the link to add to."""
+    """Return the frames to add to every arm, by role at `poses` (4, 4) in the parent's frame, else `base` at base_link,
+    `flange` at the last link with x out along its axis, `tool0` at flange with z out. Raises `InputError`."""
     return [frame for arm in arms(model) for frame in _added(arm, poses)]
 
 

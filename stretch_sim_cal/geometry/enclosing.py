@@ -210,9 +210,8 @@ def enclosing_polygon(points: np.ndarray, sides: int) -> ConvexPolygon:
 
 
 def common_normals(hulls: Sequence[np.ndarray], sides: int) -> np.ndarray:
-    """Return the outward normals (`sides` or fewer, 2) of the parallel-sided polygons around several hulls (corners (K,
-    2), counterclockwise) with the least total area, by dynamic programming over candidate directions. For one hull all
-    sides but one of the optimum lie on hull sides (DePano; Klee)."""
+    """Return the outward normals (`sides` or fewer, 2) of parallel-sided polygons of least total area around hulls (K,
+    2), by dynamic programming over candidates. All sides but one of the optimum lie on a hull's (DePano; Klee)."""
     normals = _candidate_normals(hulls)
     excess = sum(_corner_areas(hull, normals, (hull @ normals.T).argmax(axis=0)) for hull in hulls)
     return normals[_cheapest_cycle(excess, min(sides, len(normals)))]

@@ -131,9 +131,8 @@ def recorded_clouds(
     recording: "Recording", topics: Mapping[str, str], frames: Mapping[str, str], limit: int,
     warn: Callable[[str], None],
 ) -> dict[str, list[np.ndarray]]:  # fmt: skip
-    """Return up to `limit` clouds (N, 5 or 3) of each lidar by name, as many of each: the first ones with returns, in
-    order. The robot stands still, so they need not be of the same time. The arguments are as of `cloud_messages`, with
-    its errors. Raises `InputError` naming topic and lidar if one has no returns."""
+    """Return the first clouds (N, 5 or 3) with returns of each lidar by name, as many of each, up to `limit`, of any
+    time. Arguments and errors are as of `cloud_messages`. Raises `InputError` for a lidar without returns."""
     found: dict[str, list[np.ndarray]] = {name: [] for name in topics}
     for name, message in cloud_messages(recording, topics, frames, warn):
         if len(found[name]) < limit and len(cloud := returns_from_message(message)):

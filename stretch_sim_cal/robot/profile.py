@@ -52,9 +52,8 @@ Height = Annotated[float, Bounds(-1.0, 1.0)]
 
 @dataclass(frozen=True)
 class Housing:
-    """A lidar's housing in the visual mesh of `link`, whose collision shape encloses the lidar: the cylinder of
-    `radius` between two `heights` (m) about the axis of the lidar's frame. The cylinder `collar_radius`,
-    `collar_heights` (by default the same) is its mount, which moves with the lidar."""
+    """A lidar's housing in the visual mesh of `link`: the cylinder of `radius` between two `heights` (m) about its
+    frame's axis. That of `collar_radius`, `collar_heights` (by default the same) is its mount, which moves with it."""
 
     link: str
     radius: Annotated[float, Bounds(1e-3, 1.0)]
@@ -246,9 +245,8 @@ class RobotProfile:
         return result
 
     def commanded_limits(self, model: RobotModel) -> dict[str, Limit]:
-        """Return the limits, as commanded, of the joints that have any. Parts that share a value extend together: range
-        and velocity are those of the shortest and slowest, times their number; parts that each have it share one
-        position. A profile's limits are within the model's, and replace missing ones."""
+        """Return the limits, as commanded, of the joints that have any. Parts that share a value have the range and
+        velocity of the shortest and slowest, times their number. A profile's narrow or replace the model's."""
         limits = {joint.name: joint.limit for joint in model.moving_joints() if joint.limit is not None}
         for joint in self.joints:
             parts = self.parts(model, joint)

@@ -74,9 +74,8 @@ NEGLIGIBLE = 1e-5  # axes of a covariance with less than this share of the large
 
 @dataclass(frozen=True)
 class UnitSpread:
-    """Standard deviations of a unit's deviations from its sensor's table in m, rad, or as ratios; `near_length` (m) is
-    the length over which the near-range error fades. `driver_uncertain`: it is not known whether the driver corrects
-    the table's optical centre and firing times."""
+    """Standard deviations of units from their sensor's table in m, rad, or ratios; near-range errors fade over
+    `near_length` (m). `driver_uncertain`: the driver may correct optical centre and firing times or not."""
 
     range_offset: Annotated[float, Bounds(0.0, 1.0)] = 0.0
     range_scale: Annotated[float, Bounds(0.0, 0.1)] = 0.0
@@ -372,9 +371,8 @@ class ErrorModel:
 
 
 def scan_begin(azimuths: np.ndarray, channel: np.ndarray) -> float:
-    """Return the rotor's azimuth (rad) where a scan begins: that of the first of each channel's returns, whose
-    `azimuths` (N,) and channels (N,) are given as published; -pi if they are not in the order of time. Channels that
-    see little may see nothing there, and do not count."""
+    """Return the rotor's azimuth (rad) where a scan begins, by each channel's first return, of `azimuths` and channels
+    (N,) as published, but for channels that see little; -pi if they are not in the order of time."""
     _, first, counts = np.unique(channel, return_index=True, return_counts=True)
     first = first[counts > SEES_MUCH * counts.max(initial=0)]
     middle = np.angle(np.mean(np.exp(1j * azimuths[first]))) if len(first) else np.pi

@@ -180,9 +180,8 @@ class EmbeddedSimulator:
     def along(
         self, lidar: str, directions: np.ndarray, height: float = 0.0, time: float | None = None
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return what rays from `height` m up a lidar's axis meet along unit directions (N, 3) in its frame: distances
-        (N,) in m (inf for nothing), unit normals (N, 3) of either side, and reflectivities (N,). Exact, without walking
-        people; the base is where it was at a `time` (s), by default now."""
+        """Return what rays from `height` m up a lidar's axis meet along unit directions (N, 3) in its frame at a `time`
+        (s; None: now), but people: distances (N,) in m or inf, unit normals (N, 3) of either side, reflectivities."""
         self._stand(time)
         root_from_lidar = self.floor_from_lidar(lidar)
         begin = root_from_lidar[:3, 3] + height * root_from_lidar[:3, 2]

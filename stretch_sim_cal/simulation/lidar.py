@@ -20,9 +20,8 @@ PLACES = np.dtype({"names": ["xyz"], "formats": ["V12"], "offsets": [0], "itemsi
 
 @dataclass(frozen=True)
 class Rays:
-    """The rays of scan `tick`, in firing order, in the lidar's frame, float32. They begin at `origins` (N, 3), or at
-    the lidar's origin for None, and go along the unit `directions` (N, 3). The driver takes them to go along `nominal`
-    (N, 3), and adds `centres` (N, 3) if it corrects the optical centre."""
+    """The rays of scan `tick`, in firing order, in the lidar's frame, float32: from `origins` (N, 3; None: the frame's)
+    along unit `directions` (N, 3), by the driver along `nominal` (N, 3) from `centres` (N, 3), if it corrects them."""
 
     tick: int
     origins: np.ndarray | None
@@ -46,9 +45,8 @@ class Echoes:
 
 
 class Lidar:
-    """One device: a unit of a sensor with its clock and spin. Everything random is drawn from (seed, device, tick), so
-    that a scan is the same whatever was scanned before; the `unit` is drawn from (`unit_seed`, device). A device beyond
-    "left" and "right" has a `number` from 2 on."""
+    """One device: a unit of a sensor, drawn from (`unit_seed`, device), with its clock and spin. All else is drawn from
+    (seed, device, tick), whatever was scanned before. Beyond "left" and "right" it has a `number` from 2 on."""
 
     def __init__(self, sensor: Sensor, device: str, seed: int, unit_seed: int | None = None, number: int | None = None):
         if number is None and device not in SIDES:

@@ -1,6 +1,5 @@
-"""The surfaces that a lidar's rays meet, cast with Embree in single precision (a few micrometres off), and their
-echoes: mirrors, glass, mixed pixels, second echoes, and retro-reflectors that bloom. None of 16 million rays slipped
-between the triangles of closed shapes in Embree's fast mode."""
+"""The surfaces that a lidar's rays meet, cast with Embree's fast mode in single precision (micrometres off; none of 16
+million rays slipped through), and their echoes: mirrors, glass, mixed pixels, second echoes, blooming reflectors."""
 
 import copy
 from collections.abc import Callable, Mapping, Sequence
@@ -173,8 +172,7 @@ class Optics:
         self, lidar: Lidar, rays: Rays, root_from_lidar: np.ndarray, cast: Cast
     ) -> tuple[Seen, Seen | None, list[str]]:
         """Return what the rays of a lidar at root_from_lidar (4, 4) see, what else they see (distances inf for
-        nothing), and the surfaces' names. `cast` casts in the root frame. For a sensor of dual returns the former is
-        the last echo and the latter the strongest; for others the former is the strongest."""
+        nothing), and the surfaces' names. `cast` casts in the root frame. Dual returns: last, strongest echo."""
         sensor = lidar.sensor
         turn, origins = root_from_lidar[:3, :3].T.astype(np.float32), root_from_lidar[:3, 3]
         if rays.origins is not None:

@@ -175,9 +175,8 @@ def _from_yaml(path: Path, base: str | None) -> tuple[Mechanism, str]:
 class Mobility:
     """The result of `mobility`. `joint_freedom` is the sum of the joints' freedom. `spatial` and `planar` are the
     counts (None if some joint cannot move in a plane with the others), `count` that of the requested `dimension`.
-    `measured` is the freedom by geometry, `redundant` how many constraints repeat others, both None if that is not
-    known; `mobility` are the degrees of freedom, measured or else counted. `over_constrained`: constraints repeat
-    others or, without geometry, are more than the freedom."""
+    `measured` is the freedom by geometry, `redundant` how many constraints repeat others, both None if unknown;
+    `mobility` is measured or else counted. `over_constrained`: constraints repeat others, or outnumber the freedom."""
 
     name: str
     links: int

@@ -72,9 +72,8 @@ def unmodelled_objects(
     sightings: Sequence[Sighting], poses: Sequence[Poses], surfaces: Surfaces,
     origins: np.ndarray, images: Callable[[], Sequence[Sequence[RangeImage]]],
 ) -> list[UnmodelledObject]:  # fmt: skip
-    """Return the unmodelled objects in the returns of all poses. `poses` are footprint_from_link (4, 4) of the links
-    that have `surfaces`, in the order of the sightings' link numbers; `images` returns the range images of the lidars
-    at `origins` (L, 3) in each pose, room included."""
+    """Return the unmodelled objects in all returns; `poses` are footprint_from_link (4, 4) of links with `surfaces`,
+    in the order of their numbers; `images` returns, by pose, range images of the lidars at `origins` (L, 3)."""
     links = list(surfaces)
     groups = rigid_groups(poses, links)
     names = {int(group): links[group] for group in np.unique(groups)}

@@ -123,9 +123,8 @@ class RobotView:
         self._parts = parts
 
     def ahead(self, points: np.ndarray, origins: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """Return the distances (N,) of the model beyond points (N, 3) along the rays from `origins` (N, 3) or (3,),
-        negative if it is in front of the point and inf if the ray misses it, its unit normals (N, 3) there against the
-        ray, the links' numbers (N,), -1 for none, and the rays' directions (N, 3)."""
+        """Return the distances (N,) of the model beyond points (N, 3) along rays from `origins` (N, 3) or (3,), inf for
+        none, its unit normals (N, 3) against the ray, the links' numbers (N,), or -1, and the directions (N, 3)."""
         rays = points - origins
         ranges = np.linalg.norm(rays, axis=1)
         directions = rays / np.maximum(ranges, 1e-9)[:, None]

@@ -439,9 +439,8 @@ class BodyShapeSettings:
 
 @dataclass(frozen=True)
 class BodyShapeFit:
-    """The model and, by sample, the evidence's protrusion (m, at most 1e-6 at grid points) and the shape's area.
-    `protrusion_between` is the largest between grid points on the verified grid, before and after the shapes were
-    changed to enclose it; None if the outline between them is unknown."""
+    """The model and, by sample, the evidence's protrusion (m, at most 1e-6 at grid points) and the shape's area;
+    `protrusion_between` is the largest between grid points before and after that was enclosed, None if unknown."""
 
     model: BodyShapeModel
     protrusions: np.ndarray

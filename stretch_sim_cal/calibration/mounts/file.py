@@ -82,9 +82,8 @@ def with_mounts(
     file: CalibrationFile, result: MountsResult, robot_id: str, described_left: np.ndarray,
     observations: Observations | None = None,
 ) -> CalibrationFile:  # fmt: skip
-    """Return a copy of the file that holds the extrinsics, with its floor moved with the left lidar and, if the
-    `observations` have the floor's dependence on the lidars' errors, updated by these. `described_left` (4, 4) is the
-    described pose of the left lidar. Raises `Refused` for a result with refusals."""
+    """Return a copy of the file with the extrinsics, its floor moved with the left lidar, described at `described_left`
+    (4, 4), and updated by the lidars' errors if the `observations` allow. Raises `Refused` for refusals."""
     if not result.accepted:
         raise Refused(f"the mounts were refused and are not written: {'; '.join(result.refusals)}")
     poses = {name: pose.tolist() for name, pose in result.base_from_lidar.items()}

@@ -29,9 +29,8 @@ def with_model_errors(
     information: np.ndarray, gradient: np.ndarray, unknowns: RobotUnknowns, most_released: int = MOST_RELEASED,
     reached: np.ndarray | None = None,
 ) -> ModelErrors:  # fmt: skip
-    """Solve `information @ step = gradient` (n), including the links' priors, with the variances of the links' errors
-    by the returns and at most `most_released` links released. `reached` (n,) are the errors at which the system is
-    linearised (joints' zeros): priors are of the whole errors, not of the step."""
+    """Solve `information @ step = gradient` (n), with the variances of the links' errors by the returns, and at most
+    `most_released` links released. Priors, included, are of the step and the errors `reached` (n,) together."""
     reached = np.zeros(len(gradient)) if reached is None else reached
     system = _System(information, gradient + information @ reached, unknowns)
     released: list[int] = []

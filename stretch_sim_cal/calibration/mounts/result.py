@@ -82,9 +82,8 @@ class LinkResidual:
 
 @dataclass(frozen=True)
 class Residuals:
-    """Returns whose rays meet the model, for pictures: `points` (N, 3) in base_link, `hits` (N, 3) of their rays,
-    `distances` (N,) in m from the surface there, positive in front of it, `near` (N,) within the noise, `links` (N,)
-    that their rays meet, `samples` (N,). Returns from behind the model are excluded."""
+    """Returns on rays that meet the model, not from behind it: `points` (N, 3) in base_link, `hits` (N, 3), `distances`
+    (N,) in m in front of the surface, `near` (N,) within the noise, `links` (N,), `samples` (N,)."""
 
     points: np.ndarray
     hits: np.ndarray

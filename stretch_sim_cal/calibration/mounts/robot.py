@@ -41,9 +41,8 @@ def mount_settings(
     range_noise: float = 0.01, link_mm: float = 1.0, link_deg: float = 0.1, with_joint_offsets: bool = False,
     sensor: Sensors = None, profile: RobotProfile | None = None,
 ) -> MountSettings:  # fmt: skip
-    """Return the settings for a robot (by default a Stretch) whose links have standard deviations of `link_mm` and
-    `link_deg` per axis. These are also the priors of the joints' readings in each pose and of their zeros, which are
-    wider `with_joint_offsets`. Raises `InputError` for values out of bounds."""
+    """Return the settings for a robot (by default a Stretch) whose links, joints' readings and zeros, wider
+    `with_joint_offsets`, have priors of `link_mm` and `link_deg` per axis. Raises `InputError` for other values."""
     bounds = ("range noise", range_noise, 0.2), ("link mm", link_mm, 50.0), ("link deg", link_deg, 10.0)
     for name, value, high in bounds:
         if not 0 <= value <= high or (name == "range noise" and value == 0):

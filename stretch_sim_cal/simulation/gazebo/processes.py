@@ -312,9 +312,8 @@ def own_partition() -> dict[str, str]:
 
 
 class Server:
-    """A Gazebo, run by `start` with the SDF file `world`. `program` is `gz`, `options` are of `gz sim`; `folder`, which
-    holds the world, is made here if it is missing, and removed when Gazebo is stopped or this process dies. Gazebo's
-    output goes to the file `log`, by default in `folder`."""
+    """A Gazebo, run by `start` with the SDF file `world`; `program` is `gz`, `options` are of `gz sim`, output goes to
+    `log`, by default in the world's `folder`, which is removed when Gazebo is stopped or this process dies."""
 
     def __init__(
         self, program: str, folder: Path, environment: Mapping[str, str], options: Sequence[str] = ("-s",),

@@ -84,9 +84,8 @@ def grid_for(sensor: Sensor, lidar: str) -> Grid:
 def texel_directions(rays: np.ndarray, texels: int) -> tuple[np.ndarray, np.ndarray]:
     """Return the unit directions (..., 3) of the centres of the texels that rays (..., 3) fall into, with `texels` on a
     side of a cube's face, and the distance (...) of each ray from its texel's border, in texels. The face is that of
-    the largest component; on it the other two, divided by that one, are cut into even steps. Texels are those of
-    gz-rendering 8 (Harmonic) and, by their sources, of 9 (Ionic), 10 (Jetty) and the main branch of June 2026; another
-    generation's would be a table here or in `face_texels`."""
+    the largest component; on it the other two, divided by that one, are cut into even steps, as in gz-rendering 8
+    (Harmonic) and, by their sources, 9 (Ionic), 10 (Jetty) and the main branch of June 2026."""
     on_cube = rays / np.abs(rays).max(axis=-1, keepdims=True)
     across = np.abs(on_cube) < 1.0
     places = 0.5 * texels * (on_cube + 1.0)
