@@ -18,6 +18,7 @@ from stretch_sim_cal.robot.model import VARIABLES, Joint, RobotModel, near
 from stretch_sim_cal.robot.sdf import WORLD, is_sdf, read_sdf_model
 from stretch_sim_cal.validate import record
 
+BASES = ("fixed", "mobile", "floating")  # how the root may move in the world: not, on a floor, anywhere
 PLANAR_TYPES = ("fixed", "revolute", "continuous", "prismatic", "planar")
 RANK_TOLERANCE = 1e-7
 """Singular values below this part of the largest one count as zero (lengths are scaled to the mechanism's size)."""
@@ -80,7 +81,7 @@ def _problems(found: Mechanism) -> Iterator[str]:
 
 def mechanism_of(model: RobotModel, base: str = "fixed") -> Mechanism:
     """Return a robot model at position zero as a mechanism, its root fixed to the ground, on a floor (`mobile`) or
-    `floating`. Mimic joints have no freedom and count as fixed."""
+    `floating`. Mimic joints have no freedom and count as fixed. Raises `InputError` for an unknown base."""
     frames = link_transforms(model)
     joints = [
         replace(joint, type="fixed" if joint.mimic else joint.type, parent_from_joint=frames[joint.child])
@@ -91,7 +92,9 @@ def mechanism_of(model: RobotModel, base: str = "fixed") -> Mechanism:
 
 def with_base(fixed: Mechanism, base: str) -> Mechanism:
     """Return a mechanism whose ground is fixed as one that drives on a floor (`mobile`) or flies (`floating`). Raises
-    `InputError` for one that is joined to the world."""
+    `InputError` for an unknown base, and for a mechanism that is joined to the world."""
+    if base not in BASES:
+        raise InputError(f"base '{base}' is unknown; available: {', '.join(BASES)}")
     if base == "fixed":
         return fixed
     if WORLD in fixed.bodies:
