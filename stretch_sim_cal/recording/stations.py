@@ -80,9 +80,10 @@ class Scan(NamedTuple):
         return cls(begin, end, message)
 
 
-def sweeps_between(
-    times: np.ndarray, poses: np.ndarray, scans: Mapping[str, Sequence[Scan]]
-) -> list[tuple[Sweep, dict[str, Scan]]]:  # fmt: skip
+Moving = tuple[Sweep, dict[str, Scan]]  # scans of all lidars, and the motion while they were taken
+
+
+def sweeps_between(times: np.ndarray, poses: np.ndarray, scans: Mapping[str, Sequence[Scan]]) -> list[Moving]:
     """Return scans of all lidars, by name, on the way from one stop to the next, `SPACING` apart, where the base moved
     steadily and slowly by the odometry of the way: `times` (K,) in s, `poses` (K, 3) without jumps."""
     found: list[tuple[float, Sweep, dict[str, Scan]]] = []
@@ -139,7 +140,7 @@ def stations_of(
     begins = np.array([stamps[first] + SETTLE for first, _ in spans], dtype=np.int64)
     ends = np.array([stamps[last] for _, last in spans], dtype=np.int64)
     ways: dict[int, dict[str, list[Scan]]] = {}  # by the station that they lead to
-    moving: dict[int, list[tuple[Sweep, dict[str, Scan]]]] = {}
+    moving: dict[int, list[Moving]] = {}
 
     def choose(before: int) -> None:
         """Choose scans on the ways to stations with a smaller number, and forget the others."""

@@ -360,9 +360,7 @@ def gather_evidence(
     return BodyEvidence(seen_from_model, registration, payloads, returns, outliers, warnings)
 
 
-def _compared(
-    pose: PoseReturns, lidars: np.ndarray, settings: seen.EvidenceSettings
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _compared(pose: PoseReturns, lidars: np.ndarray, settings: seen.EvidenceSettings) -> tuple[np.ndarray, ...]:
     """Return the points that are compared with the model, their lidars, -1 if unknown, and the number of returns that
     each represents: those of the body's heights and some of the floor's, for links that are seen through."""
     points = np.asarray(pose.points[:, :3], dtype=float)

@@ -122,7 +122,7 @@ class RobotView:
     def __init__(self, parts: "Sequence[PosedTriangles]"):
         self._parts = parts
 
-    def ahead(self, points: np.ndarray, origins: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    def ahead(self, points: np.ndarray, origins: np.ndarray) -> tuple[np.ndarray, ...]:
         """Return the distances (N,) of the model beyond points (N, 3) along rays from `origins` (N, 3) or (3,), inf for
         none, its unit normals (N, 3) against the ray, the links' numbers (N,), or -1, and the directions (N, 3)."""
         rays = points - origins
@@ -158,9 +158,7 @@ def robot_views(surfaces: Surfaces, poses: Sequence[Poses]) -> list[RobotView]:
     return [RobotView([base, PosedTriangles(surfaces, pose, moving)]) for pose in poses]
 
 
-def seen_ahead(
-    view: RobotView, points: np.ndarray, lidars: np.ndarray, origins: np.ndarray
-) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+def seen_ahead(view: RobotView, points: np.ndarray, lidars: np.ndarray, origins: np.ndarray) -> tuple[np.ndarray, ...]:
     """As `RobotView.ahead`, for points (N, 3) of `lidars` (N,) at `origins` (L, 3); if these are unknown, -1, of the
     lidar whose ray meets the model nearest to the point, preferably behind it."""
     if lidars.min(initial=0) >= 0:

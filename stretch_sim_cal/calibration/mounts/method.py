@@ -56,6 +56,7 @@ TURNS = 1e-3  # rad per unit of a joint that turns links
 FIRST_POSITION, FIRST_ANGLE = 0.015, np.deg2rad(0.5)  # m, rad: an optical centre that no driver corrects
 SEEN_RAYS, SEEN_LEAST = 4000, 50  # rays of a lidar in a sample, and those of them that have to meet the model
 
+Corrected = Callable[[str, np.ndarray], LidarRays]  # of a lidar by name, and its cloud (N, 3 or 5)
 Seen = list[tuple[str, PosedSample, LidarRays]]  # some returns of each lidar, by name, in each sample
 
 
@@ -157,10 +158,7 @@ def link_residuals(unknowns: RobotUnknowns, seen: np.ndarray, errors: ModelError
     return sorted(residuals, key=lambda residual: -residual.sigmas)
 
 
-def residuals_of(
-    models: Sequence[PosedSample], poses: Poses, gate: float,
-    corrected: Callable[[str, np.ndarray], LidarRays] | None = None,
-) -> Residuals:  # fmt: skip
+def residuals_of(models: list[PosedSample], poses: Poses, gate: float, corrected: Corrected | None = None) -> Residuals:
     """Return the downsampled returns whose rays meet the model, within `gate` (m) of it or in front of it; `corrected`
     returns the rays of a cloud (N, 3 or 5) without the lidar's errors."""
     parts = []
@@ -176,9 +174,7 @@ def residuals_of(
     return Residuals(*(np.concatenate(arrays) for arrays in zip(*parts, strict=True)))
 
 
-def seen_through(
-    models: Sequence[PosedSample], poses: Poses, corrected: Callable[[str, np.ndarray], LidarRays]
-) -> dict[str, float]:
+def seen_through(models: Sequence[PosedSample], poses: Poses, corrected: Corrected) -> dict[str, float]:
     """Return by sample with enough rays on the model, not at an edge, the share with returns clearly behind it."""
     shares = {}
     for model in models:

@@ -267,9 +267,7 @@ class RobotUnknowns:
         """Return the columns (n,) of these unknowns among all of the problem."""
         return np.concatenate(list(map(columns_of, (*unknowns.poses, unknowns.others))))
 
-    def rows(
-        self, lidar: str, sample: PosedSample, matches: Matches
-    ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    def rows(self, lidar: str, sample: PosedSample, matches: Matches) -> Iterator[tuple[np.ndarray, ...]]:
         """Yield for each link in sight the mask of its matches, the columns (C,) of the unknowns, and the jacobian (N,
         C) of the distances from the planes, which are linear in all twists. The arms of the rotations are those of the
         hits: the noise of the returns would correlate with the distances and bias the rotations."""

@@ -230,10 +230,7 @@ class Commander:
     """The process that calls services and publishes by orders; it ends with `close`, or with this process. `meanwhile`
     is called every `LOOK_EVERY` s while a service is waited for, and may raise."""
 
-    def __init__(
-        self, bindings: str, environment: Mapping[str, str], python_path: str = "",
-        meanwhile: Callable[[], None] = lambda: None,
-    ):  # fmt: skip
+    def __init__(self, bindings: str, environment: Mapping[str, str], python_path: str, meanwhile: Callable[[], None]):
         self._meanwhile = meanwhile
         self._process = _own_process("command", bindings, python_path, environment)
 

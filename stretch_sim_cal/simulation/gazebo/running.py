@@ -41,10 +41,7 @@ class RunningWorld:
     runs it with the present file `world` in `folder`, which is removed when this process dies. `options` are of `gz
     sim`, whose output goes to `log`, by default in `folder`. If Gazebo fails, every method raises `RunFailure`."""
 
-    def __init__(
-        self, installation: Installation, name: str, folder: Path, options: Sequence[str] = ("-s",),
-        log: Path | None = None,
-    ):  # fmt: skip
+    def __init__(self, installation: Installation, name: str, folder: Path, options: Sequence[str], log: Path | None):
         self._installation, self._name = installation, name
         self._heard = threading.Condition()
         self.time = self._sent = self._clocks = 0
