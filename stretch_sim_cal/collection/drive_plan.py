@@ -29,7 +29,8 @@ FURTHER = 2.0  # times the distance of the plan, that an added straight way may 
 
 @dataclass(frozen=True)
 class DrivingBody:
-    """The robot's body: `radius` about its turning axis, `height` (m); points `shape` (N, 3), or a cylinder at it."""
+    """The robot's own body: its `radius` about the axis that it turns about, and its `height` (m); `shape` are points
+    (N, 3) on it, or None for a cylinder about `axis` (2,)."""
 
     radius: float
     height: float

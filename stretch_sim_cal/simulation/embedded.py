@@ -181,7 +181,7 @@ class EmbeddedSimulator:
         self, lidar: str, directions: np.ndarray, height: float = 0.0, time: float | None = None
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return what rays from `height` m up a lidar's axis meet along unit directions (N, 3) in its frame at a `time`
-        (s; None: now), but people: distances (N,) in m or inf, unit normals (N, 3) of either side, reflectivities."""
+        (s; None: now), without people: distances (m) or inf, unit normals (N, 3) of either side, reflectivities."""
         self._stand(time)
         root_from_lidar = self.floor_from_lidar(lidar)
         begin = root_from_lidar[:3, 3] + height * root_from_lidar[:3, 2]

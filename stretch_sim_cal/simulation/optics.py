@@ -171,8 +171,8 @@ class Optics:
     def scan(
         self, lidar: Lidar, rays: Rays, root_from_lidar: np.ndarray, cast: Cast
     ) -> tuple[Seen, Seen | None, list[str]]:
-        """Return what the rays of a lidar at root_from_lidar (4, 4) see, what else they see (distances inf for
-        nothing), and the surfaces' names. `cast` casts in the root frame. Dual returns: last, strongest echo."""
+        """Return what the rays of a lidar at root_from_lidar (4, 4) see (of a sensor of dual returns the last echo, of
+        others the strongest), what else (the strongest; inf for none), and names. `cast` is in the root frame."""
         sensor = lidar.sensor
         turn, origins = root_from_lidar[:3, :3].T.astype(np.float32), root_from_lidar[:3, 3]
         if rays.origins is not None:

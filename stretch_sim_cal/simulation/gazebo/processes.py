@@ -42,8 +42,8 @@ def load_bindings(module: str, python_path: str = "") -> ModuleType:
 
 
 class Subscriptions:
-    """Subscriptions to topics, in a process of their own, which may be replaced at any time (`renewals` counts it), as
-    if the transport has crashed there; callbacks get serialised messages, one at a time in a thread of this one."""
+    """Subscriptions to topics, in a process of their own, that may be replaced at any time (`renewals` counts it), also
+    if the transport crashes there; callbacks get serialised messages, one at a time in a thread of this one."""
 
     def __init__(self, bindings: str, environment: Mapping[str, str], python_path: str = ""):
         self._start = lambda: _own_process("listen", bindings, python_path, environment)
