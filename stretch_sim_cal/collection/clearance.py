@@ -1,4 +1,5 @@
-"""Whether the room is clear where the arm sweeps, before (`Sweep`) and while it moves (`RoomWatch`); cropped scans."""
+"""Whether the room is clear around everything that the arm is going to sweep over, before (`Sweep`) and while it moves
+(`RoomWatch`); and the part of a scan around the robot."""
 
 import itertools
 from collections.abc import Mapping, Sequence
@@ -74,8 +75,8 @@ class Sweep:
         self, points: np.ndarray, tour: list[Pose], joints: Mapping[str, float], clearance: float
     ) -> Obstacle | None:
         """Return which of `points` (N, 3), seen with the arm at the tour's first pose, come closer than `clearance` (m)
-        to the model on the tour; `joints` has the others. Points near the robot as it stands count as its own. What the
-        lidars do not see (behind the robot, below a table top) is not found."""
+        to the model on the tour; `joints` has the others. Points near the robot as it stands are taken to be on it.
+        What the lidars do not see (behind the robot, below a table top) is not found."""
 
         def joints_in(pose: Pose) -> dict[str, float]:
             return dict(joints) | dict(zip(self._profile.commands.values(), pose, strict=False))

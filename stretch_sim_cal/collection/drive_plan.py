@@ -109,7 +109,8 @@ def plan_drive(
     """Return the drive that the points (N, 3) of a few scans, in base_footprint where the robot stands, leave room for,
     `clearance` (m) from any obstacle, with the robot as a disc about the axis that it turns about: a full turn and back
     with a stop every `turn_step` (rad), and in the direction, among those of its stops, that has most room straight
-    ahead and back, `distance` (m) at most, behind, and aside if it `strafes`. Raises `Refused` without room to turn."""
+    ahead and back, `distance` (m) at most, behind and back, and to both sides for a base that `strafes`. Raises
+    `Refused` if there is no room to turn."""
     reach = body.radius + clearance
     obstacle = body.in_way(points, np.zeros(2), clearance)
     if obstacle is not None:
@@ -199,8 +200,9 @@ class Ending(NamedTuple):
 
 class Course:
     """How a drive goes on from stop to stop: along its plan until enough is known, and beyond it if too little is.
-    `poses` (4, 4) are the lidars' described ones in base_footprint, `goal` bounds the standard deviations of their x, y
-    and yaw; `seconds` says how long a motion and the stop after it take, `longest` (s) how long all of them may."""
+    `poses` (4, 4) are the described ones of the lidars in base_footprint, `goal` has the standard deviations that are
+    wanted of each one's x, y and yaw as its bounds; `seconds` says how long a motion between two targets, and the stop
+    after it, take, and `longest` (s) is how long all of them may."""
 
     def __init__(
         self, plan: DrivePlan, poses: Sequence[np.ndarray], goal: DrivingSettings,
@@ -255,7 +257,8 @@ class Course:
         return sum(self._seconds(*way) for way in ways)
 
     def _added(self, known: Known, spent: float) -> Sequence[Stop]:
-        """Return the stops of the motion in time that gains most for the least certain direction; none for little."""
+        """Return the stops of the motion that gains most for the least certain direction, of those that there is time
+        for; none if none of them gains much."""
         choices = {}
         for words, stops in self.plan.additions:
             ways = list(itertools.pairwise([np.zeros(3), *(stop.target for stop in stops)]))
@@ -287,7 +290,8 @@ def _legs(ways: Sequence[tuple[np.ndarray, np.ndarray]]) -> list[Leg]:
 def _free_length(
     body: DrivingBody, points: np.ndarray, seen: np.ndarray, heading: float, clearance: float, longest: float
 ) -> float:  # fmt: skip
-    """Return the free way, `seen` (m by sector), into a direction, up to the `longest`; 0 below `SHORTEST`."""
+    """Return how far it is free, and seen or seen past (`seen`, m by sector), into a direction, up to the `longest`
+    way; 0 if that is less than `SHORTEST`."""
     ahead, reach = np.array([np.cos(heading), np.sin(heading)]), body.radius + clearance
     across = np.array([-ahead[1], ahead[0]])
     for length in np.arange(longest, SHORTEST - 1e-9, -GRID):

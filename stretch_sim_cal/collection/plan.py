@@ -144,8 +144,9 @@ def plan_of_robot(
     others: Mapping[str, float] = {}, done: Callable[[Pose], bool] = lambda pose: False,
     collision: SelfCollision | None = None,
 ) -> Plan:  # fmt: skip
-    """As `plan_collection`, over the grids of `settings`; `others` are the positions (m, rad) of the description's
-    joints that no pose moves; `collision` is this robot's with the settings' margin, if it is there already."""
+    """Return the tour over the grids of `settings` from the pose `start`; `others` are the positions (m, rad) of the
+    description's joints that no pose moves; `collision` is this robot's with the settings' margin, if it is there
+    already. Raises as `plan_collection`."""
     floor = float(link_transform(model, {}, profile.footprint_frame)[2, 3])
     still = profile.still_joints(model)
     with_margin = collision or SelfCollision(model, settings.margin, floor, still=still)

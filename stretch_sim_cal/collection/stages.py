@@ -1,4 +1,5 @@
-"""The stages of a calibration as nodes and commands run them, from the clouds of a `Source` to the calibration file."""
+"""The stages of a calibration as nodes and commands run them, from clouds to the calibration file. They differ in their
+options, in where warnings go, and in the `Source` of clouds."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -28,8 +29,8 @@ Lidars = Mapping[str, DescribedLidar]
 @dataclass(frozen=True)
 class Outcome:
     """What a calibration came to: its `stages`, how these `change` the calibration file, and the `observations` that go
-    beside it. `written` names the parts that are written, if not all; `agreements` are with the file's extrinsics by
-    the arm; `note` is what could not be checked, and why."""
+    beside it. `written` names the parts that are written, if not all stages are; `agreements` are with what the file
+    has by the arm; `note` is what could not be checked, and why."""
 
     stages: list[Stage]
     change: Change
@@ -58,7 +59,8 @@ class Outcome:
 
 
 class Source(Protocol):
-    """A robot, live or recorded: URDF (None: unknown), the lidars' `described` poses (4, 4), settings of its `body`."""
+    """A robot, live or recorded: its `description` (URDF, None while it is unknown), the `described` poses (4, 4) of
+    the lidars in base_link, and the settings of its `body`."""
 
     profile: RobotProfile
     description: str | None
@@ -72,7 +74,8 @@ def align(
     file: CalibrationFile, robot_id: str, further: Iterable[Iterable[Clouds]] = (),
 ) -> Outcome:  # fmt: skip
     """Return the alignment of `lidars` by a method (`alignment_of`) from `clouds`, and those of `further` standing
-    places. Its note is why the left lidar was not checked, or "". `joints` (m, rad) may fill up meanwhile."""
+    places. Its note is why the left lidar's extrinsics were not checked, "" if they were. `joints` (m, rad) may fill up
+    while clouds are taken."""
     if len(lidars) == 1:
         stage = alignment_stage(method.solve(), {})
         return Outcome([stage], lambda file: with_lidars(file, stage.result, robot_id))
@@ -126,7 +129,8 @@ def solve_drive(
 
 
 def drive(source: Source, found: DrivenResult, file: CalibrationFile, robot_id: str, wheels: bool = True) -> Outcome:
-    """Return what a drive comes to; of a `file` with extrinsics by the arm the wheels alone are written."""
+    """Return what the result `found` of a drive comes to; if the `file` has extrinsics by the arm, the wheels alone are
+    written."""
     footprint, described = source.footprint_from_base, source.described
     result = found if wheels else replace(found, wheels=None)
     stages, by_arm = drive_stages(result, described, footprint), stored_mounts(file) is not None

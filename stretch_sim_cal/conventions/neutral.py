@@ -1,4 +1,5 @@
-"""Rules for any robot's description: one finding for each departure; of shapes with all joints at zero."""
+"""What holds for any robot's description, whatever convention it keeps. Each rule yields one finding for each
+departure; shapes are looked at with all joints at zero."""
 
 import itertools
 from collections.abc import Callable, Iterator

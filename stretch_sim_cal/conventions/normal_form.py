@@ -1,4 +1,5 @@
-"""Brings a description into the form of a profile, with the same mechanism, as `normalized_files` proves (Rule 0)."""
+"""Brings a robot description into the form that a profile asks for, without changing its mechanism; `normalized_files`
+proves Rule 0 on what it writes."""
 
 from collections.abc import Callable, Mapping
 from copy import deepcopy
@@ -25,7 +26,8 @@ TOOL_MESHES = "$(arg tool_mesh_dir)"  # in the vendor's tool files, the folder `
 
 @dataclass(frozen=True)
 class Description:
-    """A URDF's elements, files as absolute `file://` names if known, and the `packages` of names and `$(find ...)`."""
+    """A URDF's elements, with meshes and textures as absolute `file://` names if they are known; `packages` are those
+    of their names and of a xacro's `$(find ...)`."""
 
     root: Element
     source: str
@@ -52,8 +54,9 @@ class Options:
 
 @dataclass(frozen=True)
 class Normal:
-    """A description in its normal form: `old` and `root` before and after, every old link's and joint's new one,
-    `old_from_new` rotations (3, 3) of turned frames by old names, `reasons` by new ones; `prefix` is that of all."""
+    """A description in its normal form: `old` and `root` before and after. `links` maps every old link's name, `joints`
+    every old joint; `old_from_new` has the rotations (3, 3) of turned frames by old names; `reasons` go by new names.
+    `prefix` is the common prefix of all names, which is kept."""
 
     profile: str
     old: RobotModel

@@ -38,7 +38,8 @@ CONNECTION = "tool_connection_joint"
 
 def write(normal: Normal, folder: str | os.PathLike, tool: str = "tool") -> tuple[list[Path], float]:
     """Write a normal form into `folder`, and return the files and the largest departure of the proof. `tool` names the
-    tool's file. Raises `Refused`, with nothing written, for another mechanism, `InputError` if that fails."""
+    tool's file and the argument's value. Raises `Refused`, with nothing written, if the mechanism would not be the
+    same, and `InputError` if the folder cannot be written."""
     folder = Path(folder)
     if not re.fullmatch(r"\w[\w.-]*", tool) or tool == NO_TOOL:
         raise InputError(f"'{tool}' cannot be a tool's name; use letters, digits and _")
@@ -272,7 +273,8 @@ def tool_findings(tool: Description) -> list[Finding]:
 
 
 def normal_tool(tool: Description, options: Options) -> Normal:
-    """Return the normal form of a robot with a tool, with the tool's findings. Raises `InputError` as `normalized`."""
+    """Return the normal form of a robot with a tool, with the findings that the tool adds. Raises `InputError` if it
+    cannot be attached, or an option names nothing."""
     normal = normalized(attached(carrier(), tool), options)
     return replace(normal, remaining=_of_tool(normal.remaining))
 

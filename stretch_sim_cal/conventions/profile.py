@@ -15,7 +15,8 @@ LEVELS = (ERROR, WARNING, INFO)
 
 @dataclass(frozen=True)
 class Finding:
-    """One departure from a rule by a link or joint `name`, and the fix. Exceptions limit `measured` (in deg)."""
+    """One departure from a rule by a link or joint `name`, with its numbers, and the fix. `measured` is the number that
+    an exception's limits apply to (an angle in deg)."""
 
     rule: str
     level: str
@@ -72,8 +73,9 @@ class Exemption:
 
 @dataclass(frozen=True)
 class Profile:
-    """A convention: its rules and exceptions, and the link (`anchor`) whose name shows a prefix of all links, which is
-    left out in checks (`left_` in `left_base_link`). `silent` returns why it does not apply to a model, or ""."""
+    """A convention: its rules, the exceptions to them, and the link (`anchor`) that shows a prefix: with
+    `left_base_link` for the anchor `base_link`, and all links `left_*`, a robot is checked without the prefix `left_`.
+    `silent` returns why the convention does not apply to a model; "" if it does."""
 
     name: str
     title: str

@@ -214,7 +214,8 @@ def flange_axes(arm: Arm) -> Iterator[Finding]:
 
 
 def flange_way_out(arm: Arm) -> np.ndarray | None:
-    """Return the direction (3,), seen from the start, for a flange's x axis; None if the last joint does not turn."""
+    """Return the direction (3,), seen from the start, of a flange's x axis; None if the last joint does not turn. The
+    sign is that of the present x axis if the last joint's axis has none."""
     name = arm.name("flange")
     chain = moving(arm.model, name)
     if not chain or chain[-1].type not in ("revolute", "continuous"):
@@ -334,8 +335,9 @@ REP199 = Profile(
 
 
 def missing_frames(model: RobotModel, poses: Mapping[str, np.ndarray]) -> list[AddedFrame]:
-    """Return the frames to add to every arm, by role at `poses` (4, 4) in the parent's frame, else `base` at base_link,
-    `flange` at the last link with x out along its axis, `tool0` at flange with z out. Raises `InputError`."""
+    """Return the frames to add to every arm; `poses` (4, 4) are by role, in the parent's frame. By default `base` is at
+    base_link, `flange` at the last link's origin with x out along its joint's axis, and `tool0` at flange with z out.
+    Raises `InputError` if an arm lacks the link to add to."""
     return [frame for arm in arms(model) for frame in _added(arm, poses)]
 
 

@@ -44,7 +44,8 @@ class AddedFrame:
 
 @dataclass
 class Turning:
-    """Changes: `old_from_new` rotations (3, 3) of links, joints' `signs`, and old positions of their new `zeros`."""
+    """Changes of frames: `old_from_new` rotations (3, 3) of links, `signs` of joints (-1: the axis is negated), and
+    `zeros`, the old positions that become joints' new zeros."""
 
     old_from_new: dict[str, np.ndarray] = field(default_factory=dict)
     signs: dict[str, int] = field(default_factory=dict)

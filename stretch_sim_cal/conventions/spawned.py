@@ -32,7 +32,8 @@ ROBOT_KEYS = ("robot", "description", "tool")
 
 @dataclass(frozen=True)
 class SpawnedRobot:
-    """A robot ready to be spawned: `profile`, the `file` of its URDF, and `notes` on the convention and changes."""
+    """A robot that is ready to be spawned: its `profile`, its description's `file` (URDF), and `notes`, one line each,
+    on the convention and the changes made for it."""
 
     profile: RobotProfile
     file: Path

@@ -289,8 +289,9 @@ def fingertips(model: RobotModel) -> Iterator[Finding]:
 
 
 def inwards(model: RobotModel, link: str, center: str, root_from_center: np.ndarray) -> np.ndarray | None:
-    """Return the unit direction (3,) from a fingertip or finger `link` to the grasp centre, across its x axis, in a
-    frame turned by `root_from_center` (3, 3); None if it never leaves that axis. The side is the open finger's."""
+    """Return the direction from a fingertip or finger `link` to the grasp centre, across its x axis: a unit vector (3,)
+    in a frame turned by `root_from_center` (3, 3) in the root; None for a link that never leaves that axis. Closed
+    fingertips may lie in the centre itself: the side is that of the open finger."""
     fingers, lateral = [joint for joint in model.chain(link) if joint in names.fingers(model) and joint.limit], []
     for position in ({}, *({joint.name: end} for joint in fingers for end in (joint.limit.lower, joint.limit.upper))):
         frames = link_transforms(model, position, [link, center])

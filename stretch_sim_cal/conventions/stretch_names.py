@@ -87,8 +87,9 @@ LOOKS_DEG = 45.0
 
 
 def looks(link: str, position: np.ndarray, inwards: np.ndarray | None = None) -> np.ndarray:
-    """Return the unit direction (3,) in base_link in which a sensor at `position` (3,) roughly looks: a line sensor
-    away from the base's centre, cameras ahead, the head's down, a lidar (`inwards`: to the head's centre) outwards."""
+    """Return the unit direction (3,) in base_link in which a sensor at `position` (3,) is roughly mounted to look: a
+    line sensor away from the base's centre, a head camera ahead and down, the gripper's ahead; a lidar (with `inwards`,
+    the direction to the head's centre) ahead, outwards and down."""
     if inwards is not None:
         direction = FORWARD - UP - inwards / np.linalg.norm(inwards)
     elif link.startswith("line_sensor"):
@@ -144,8 +145,9 @@ def shortest(start: np.ndarray, end: np.ndarray) -> np.ndarray:
 
 
 def wheel_rotation(now: np.ndarray, axis: np.ndarray, position: np.ndarray) -> np.ndarray:
-    """Return the rotation (3, 3) base_link_from_wheel of Rule 6 for a wheel that turns about a level `axis` (3,): z
-    along it towards the base's centre by `position` (3,), or if neither way leads there as in `now`; x = z cross up."""
+    """Return the rotation (3, 3) base_link_from_wheel of Rule 6 for a wheel that turns about `axis` (3,), not vertical,
+    in base_link: z along the axis towards the base's centre by `position` (3,), or as in `now` (3, 3) if neither
+    direction leads there; x is the rolling direction, z cross up."""
     inwards = -across(position, UP)
     sideways = abs(angle_deg(axis, inwards) - 90.0) < MOUNT_DEG
     z = axis * (1.0 if axis @ (now[:, 2] if sideways else inwards) > 0 else -1.0)

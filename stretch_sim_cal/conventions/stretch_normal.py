@@ -87,7 +87,8 @@ def _telescope(model: RobotModel, frames: Frames) -> list[Joint]:
 
 
 def _wrist(model: RobotModel, frames: Frames, last: str) -> dict[str, Joint]:
-    """Return the wrist's joints, each below the one before: a fixed one, then about base_link's z, y and x."""
+    """Return the joints of the wrist: one fixed to the arm's last link, then yaw, pitch, roll about base_link's z, y
+    and x, each below the one before with fixed joints between."""
     found: dict[str, Joint] = {}
     link = last
     for stem, column in WRIST_AXES.items():

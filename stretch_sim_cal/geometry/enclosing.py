@@ -1,4 +1,5 @@
-"""The smallest shapes around all points in the plane. Points without an area raise `InputError`, but for circles."""
+"""The smallest shapes around points in the plane. Every shape holds all points, whatever the solver reports; points
+that span no area raise `InputError` (a circle needs none)."""
 
 import functools
 from collections.abc import Sequence
@@ -122,7 +123,8 @@ def enclosing_capsule(points: np.ndarray) -> TaperedCapsule:
 
 def capsule_minima(points: np.ndarray, starts: Sequence[TaperedCapsule] = (), count=STARTS) -> list[TaperedCapsule]:
     """Return the local minima of area among tapered capsules around points (N, 2), canonical, the smallest first:
-    refined from the smallest circle, the `count` best of `wedge_capsules`, and `starts`, as of neighbouring poses."""
+    refined from the smallest circle, the `count` best of `wedge_capsules`, and `starts` (e.g. of neighbouring
+    poses)."""
     hull = spanning_hull(points)
     circle = enclosing_circle(hull)
     guesses = [start.vector for start in starts] + wedge_capsules(hull, count)
@@ -182,7 +184,8 @@ def wedge_capsules(hull: np.ndarray, count: int) -> list[np.ndarray]:
 def _capsules_in_wedges(corners, angle, taper, left, right) -> np.ndarray:
     """Return for each of W wedges the smallest capsule (W, 6) that fills it and holds all corners (K, 2). With x along
     the axis towards the narrow end, discs that touch both sides have the radius r(s) = wide - s sin(taper); a corner
-    lies on those with (x - s)^2 + y^2 = r(s)^2: the smaller root is of the front arc, the larger of the rear."""
+    lies on those with (x - s)^2 + y^2 = r(s)^2: the smaller root is the last centre whose front arc it touches, the
+    larger one the first for the rear arc."""
     sine, cosine = np.sin(taper), np.cos(taper)
     axis = np.stack([np.cos(angle), np.sin(angle)], axis=1)
     normal = np.stack([-axis[:, 1], axis[:, 0]], axis=1)
@@ -210,8 +213,9 @@ def enclosing_polygon(points: np.ndarray, sides: int) -> ConvexPolygon:
 
 
 def common_normals(hulls: Sequence[np.ndarray], sides: int) -> np.ndarray:
-    """Return the outward normals (`sides` or fewer, 2) of parallel-sided polygons of least total area around hulls (K,
-    2), by dynamic programming over candidates. All sides but one of the optimum lie on a hull's (DePano; Klee)."""
+    """Return the outward normals (`sides` or fewer, 2) of the parallel-sided polygons around several hulls (corners (K,
+    2), counterclockwise) with the least total area, by dynamic programming over candidate directions. For one hull all
+    sides but one of the optimum lie on hull sides (DePano; Klee)."""
     normals = _candidate_normals(hulls)
     excess = sum(_corner_areas(hull, normals, (hull @ normals.T).argmax(axis=0)) for hull in hulls)
     return normals[_cheapest_cycle(excess, min(sides, len(normals)))]
@@ -252,7 +256,8 @@ def _corner_areas(hull: np.ndarray, normals: np.ndarray, touching: np.ndarray) -
 
 
 def _cheapest_cycle(cost: np.ndarray, count: int) -> np.ndarray:
-    """Return the indices (count,) of the cycle of least `cost[i, j]`; starts in the first half turn suffice."""
+    """Return the increasing indices (count,) of the cycle of least sum of `cost[i, j]` over its steps. One side lies in
+    every half turn, so starts in the first half suffice."""
     total = len(cost)
     forward = np.where(np.triu(np.ones_like(cost, dtype=bool), 1), cost, np.inf)
     starts = np.arange(total // 2 + 1)

@@ -19,7 +19,8 @@ def downsampled(points: np.ndarray, count: int) -> np.ndarray:
 
 
 def voxel_keys(points: np.ndarray, size: float) -> np.ndarray:
-    """Return int64 keys (N,) of points (N, 3), equal in the same cube of edge `size`, and beyond 2**20 of them."""
+    """Return one int64 key (N,) per point (N, 3), equal in the same cube of edge `size`. Points further than 2**20
+    voxels from the origin share the outermost voxels' keys."""
     index = np.clip(np.floor(points / size), -_HALF, _HALF - 1).astype(np.int64) + _HALF
     return (index[:, 0] << 42) | (index[:, 1] << 21) | index[:, 2]
 
@@ -50,7 +51,8 @@ def group_medians(group: np.ndarray, counts: np.ndarray, values: np.ndarray) -> 
 
 
 def convex_hull(points: np.ndarray) -> np.ndarray:
-    """Return the corners (K, 2) of the convex hull of finite points (N, 2), counterclockwise; K may be below 3."""
+    """Return the corners (K, 2) of the convex hull of finite points (N, 2), counterclockwise: two of collinear points,
+    one of equal points, none of no points."""
     points = np.asarray(points, dtype=float).reshape(-1, 2)
     if len(points) < 3:
         return np.unique(points, axis=0)

@@ -15,7 +15,8 @@ class RayTarget:
             TriangleMesh(self._scene, np.asarray(triangles, dtype=np.float32))
 
     def cast(self, origins: np.ndarray, directions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return distances (N,) along unit `directions` (N, 3) from (N, 3) or (3,), inf for none, and triangles, -1."""
+        """Return the distances (N,) along unit `directions` (N, 3) from `origins` (N, 3) or (3,), inf for no hit, and
+        the triangles' indices (N,), -1 for none."""
         if self._empty or not len(directions):
             return np.full(len(directions), np.inf), np.full(len(directions), -1)
         directions = np.ascontiguousarray(directions, dtype=np.float32)

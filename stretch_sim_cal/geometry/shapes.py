@@ -1,4 +1,5 @@
-"""Convex shapes in the plane that enclose a robot's body: circle, ellipse, tapered capsule, convex polygon. In m."""
+"""Convex shapes in the plane that enclose a robot's body: circle, ellipse, tapered capsule, convex polygon. Lengths in
+m, angles in rad unless degrees are named."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -290,7 +291,8 @@ class TaperedCapsule(Shape):
         return TaperedCapsule(self.x2, self.y2, self.r2, self.x1, self.y1, self.r1)
 
     def like(self, other: "TaperedCapsule") -> "TaperedCapsule":
-        """Return this capsule, ends ordered as in `other`; a circle with as much of its second disc as fits inside."""
+        """Return this capsule with its ends ordered as in `other`. A circle's inner disc becomes as much of `other`'s
+        second one as fits inside."""
         if not self.is_circle:
             unlike = np.linalg.norm(self.vector - other.vector)
             return self.swapped() if np.linalg.norm(self.swapped().vector - other.vector) < unlike else self
@@ -310,7 +312,8 @@ class TaperedCapsule(Shape):
 
 
 def capsule_area(vector: np.ndarray) -> tuple[float, np.ndarray]:
-    """Return the area of the tapered capsule (x1, y1, r1, x2, y2, r2) and its gradient (6,), finite for circles too."""
+    """Return the area of the tapered capsule (x1, y1, r1, x2, y2, r2) and its gradient (6,), finite also if one disc
+    holds the other."""
     x1, y1, r1, x2, y2, r2 = vector
     dx, dy, dr = x2 - x1, y2 - y1, r1 - r2
     length = np.hypot(dx, dy)

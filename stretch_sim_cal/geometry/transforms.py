@@ -38,7 +38,7 @@ def from_xyz_rpy(xyz=(0.0, 0.0, 0.0), rpy=(0.0, 0.0, 0.0)) -> np.ndarray:
 
 
 def to_xyz_rpy(transform: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return translation (3,) and fixed-axis roll, pitch, yaw (3,)."""
+    """Return translation (3,) and fixed-axis roll, pitch, yaw (3,); at 90 deg pitch without yaw."""
     return transform[:3, 3].copy(), roll_pitch_yaw(transform[:3, :3])
 
 
@@ -111,7 +111,8 @@ def adjoint(transform: np.ndarray) -> np.ndarray:
 
 
 def about_origin(pose: np.ndarray) -> np.ndarray:
-    """Return the derivative (6, 6) of a twist about a pose's origin by that about the frame's, both in its axes."""
+    """Return the derivative (6, 6) of a twist about the origin of a `pose` (4, 4) by that about the frame's origin,
+    both along the frame's axes."""
     return adjoint(from_xyz_rpy(-pose[:3, 3]))
 
 

@@ -34,7 +34,8 @@ def returns_from_message(message: Any) -> np.ndarray:
     """Return the returns in a cloud as (N, 5) float32: x, y, z, ring, intensity, or (N, 3) if the message lacks one of
     these, in the message's frame and order. Points that are not finite, or lie exactly at the lidar's origin (drivers'
     mark for "no return"), are left out, and so are those that repeat an earlier one bit by bit, as nearly all second
-    ones of dual returns do. Raises `InputError` without x, y, z, or for bytes that do not fit their description."""
+    ones of dual returns do. Raises `InputError` if the message has no x, y, z or its bytes do not fit its own
+    description, also by what they say."""
     records = records_from_message(message)
     points = _xyz(message, records)
     kept = are_returns(points)
@@ -81,7 +82,8 @@ def layout(dtype: np.dtype = POINT_DTYPE) -> list[FieldLayout]:
 
 
 def cloud_attributes(scan: np.ndarray) -> dict[str, Any]:
-    """Return a message's attributes, but for `header`, `fields` and `data`, for a structured array of points (N,)."""
+    """Return the attributes of a message for a structured array of points (N,), but for `header`, `fields` and `data`;
+    it is dense if no point marks a miss."""
     size, orders = scan.dtype.itemsize, {scan.dtype[name].base.byteorder for name in scan.dtype.names} - {"|"}
     big_endian = sys.byteorder == "big" if orders == {"="} else orders == {">"}
     return {
@@ -91,7 +93,8 @@ def cloud_attributes(scan: np.ndarray) -> dict[str, Any]:
 
 
 def records_from_message(message: Any) -> np.ndarray:
-    """Return all points of a message as structured records (height * width,). Raises `InputError` for unfit bytes."""
+    """Return all points of a message as structured records (height * width,), fields in the message's own order. Raises
+    `InputError` if its bytes do not fit its description."""
     if message.point_step <= 0 and message.width * message.height > 0:
         raise InputError(f"{_describe(message)}: point_step is {message.point_step}")
     dtype = _record_dtype(message)

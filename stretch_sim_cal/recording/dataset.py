@@ -102,7 +102,8 @@ class Sample:
     """One arm pose: joint values in m and rad, and the points seen in it. `commanded` and `actual` hold the values of
     the planned joints (`arm` is the whole extension of a Stretch); `joints` those of every joint by its name in the
     description if they were recorded, else it is empty. `points` (N, 3+) float32 in base_footprint are finite. `lidars`
-    (N,) says which of the dataset's `lidars` saw each, if the raw clouds hold the same returns in this order."""
+    (N,) says which lidar saw each, as numbered in the dataset's `lidars`, if that is known: if the raw
+    clouds hold the same returns in this order."""
 
     id: int
     commanded: dict[str, float]
@@ -177,7 +178,8 @@ def _checked_cloud(cloud, where: str) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Dataset:
-    """All samples of a folder, with their description, warnings about them, and the lidars that saw them."""
+    """All samples of a folder, the description they were recorded with, warnings about them, and the names of the
+    lidars that saw them."""
 
     directory: Path
     samples: list[Sample]
@@ -191,8 +193,9 @@ class Dataset:
 
 
 def read_dataset(directory: str | Path) -> Dataset:
-    """Return the dataset in a folder, points that are not finite left out with a warning. Raises `InputError` for files
-    that are missing, truncated or no clouds, and metadata that is wrong or disagrees with them."""
+    """Return the whole dataset in a folder, points that are not finite left out with a warning. Raises `InputError`
+    naming the sample if a file is missing, truncated or no cloud, or if the metadata is wrong or disagrees with the
+    files."""
     directory = Path(directory)
     if not directory.is_dir():
         raise InputError(f"{directory}: no such folder")
@@ -237,7 +240,8 @@ class DatasetWriter:
     folder that already holds a dataset continues it: `samples` lists what is there, `holds` tells which poses can be
     left out. `description` is the URDF text; `info` (plain YAML values) is kept with the samples;
     `footprint_from_base_link` (4, 4) is the calibrated transform that `points` went through, if it is known; `joints`
-    and `lidars` are names. Raises `InputError` if the folder holds something else, or cannot be written."""
+    are the names of the planned joints, `lidars` those of the lidars. Raises `InputError` if the folder
+    holds something else, another description, or cannot be written."""
 
     def __init__(
         self, directory: str | Path, description: str | None = None, info: Mapping | None = None,

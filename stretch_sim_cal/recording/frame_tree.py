@@ -86,7 +86,8 @@ class FrameTree:
         raise InputError(f"frame '{frame.lstrip('/')}' is unknown; {self.source} has {there}")
 
     def lookup(self, target: str, source: str) -> np.ndarray:
-        """Return `target_from_source` (4, 4). Raises `InputError` for unknown or unconnected frames, and loops."""
+        """Return `target_from_source` (4, 4). Raises `InputError` if a frame is unknown, the two are not connected
+        (naming the missing link), or the tree has a loop."""
         target, source = self.resolve(target), self.resolve(source)
         from_target, from_source = self._chain(target), self._chain(source)
         common = next((name for name in from_source if name in from_target), None)
@@ -113,7 +114,8 @@ class FrameTree:
 def tree_of_description(
     text: str, positions: Mapping[str, float] | None = None, source: str = "/robot_description"
 ) -> FrameTree:
-    """Return the frames of a URDF text, which messages call `source`, at joints' positions. Raises `InputError`."""
+    """Return the frames of a robot description (URDF text), which messages call `source`, at joints' positions (m,
+    rad), by default zero. Raises `InputError` for a broken one."""
     model = parse_urdf(text, source=source)
     root_from_link = link_transforms(model, positions or {})
     tree = FrameTree(source)

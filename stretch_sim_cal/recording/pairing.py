@@ -24,7 +24,8 @@ def stamp_of(message: Any) -> int:
 
 @dataclass(frozen=True)
 class CloudSet:
-    """Clouds of one time, `messages` by lidar; `stamp` (ns) is the first lidar's, `span` the first and the last."""
+    """Clouds of one time, as `messages` by lidar; `stamp` (ns) is the first lidar's, `span` the earliest and the latest
+    one."""
 
     messages: dict[str, Any]
     stamp: int
@@ -32,7 +33,8 @@ class CloudSet:
 
     @cached_property
     def clouds(self) -> dict[str, np.ndarray]:
-        """Each lidar's returns in its own frame, as of `returns_from_message`."""
+        """Each lidar's returns (N, 5) float32 in its own frame: x, y, z, ring, intensity; (N, 3) if it sends no
+        more."""
         return {name: returns_from_message(message) for name, message in self.messages.items()}
 
 
@@ -119,7 +121,8 @@ class StampMatching:
             yield CloudSet({name: item for name, (_, item) in taken.items()}, stamps[0], (min(stamps), max(stamps)))
 
     def _without_partner(self, first: str, other: str) -> str | None:
-        """Return which of two lidars' oldest items has no partner, "" if they are partners, None if not yet known."""
+        """Return which of two lidars' oldest items has no partner in the other one's, "" if they are partners, None
+        while that cannot be known yet."""
         gap = self._waiting[other][0][0] - self._waiting[first][0][0]
         earlier, later = (first, other) if gap >= 0 else (other, first)
         if abs(gap) > self.bound:

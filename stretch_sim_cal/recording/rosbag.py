@@ -1,4 +1,5 @@
-"""rosbag2 recordings without ROS: reads folders, .mcap and .db3 files, compressed too; writes MCAP and sqlite3."""
+"""rosbag2 recordings without ROS: read (folders, or single .mcap and .db3 files, compressed too) and written (MCAP,
+sqlite3)."""
 
 import contextlib
 import sqlite3
@@ -66,8 +67,9 @@ class Recording(contextlib.AbstractContextManager):
         return sum(connection.msgcount for connection in self._reader.connections if connection.topic == topic)
 
     def messages(self, topics: Sequence[str]) -> Iterator[tuple[str, Any]]:
-        """Yield (topic, message) of these topics as they were received. Raises `InputError` if the recording is cut,
-        holds a message that its own definition does not fit, or one of these topics has several types."""
+        """Yield (topic, message) of these topics in the order in which they were received. Raises `InputError` if the
+        recording breaks off, holds a message that its own definition does not fit, or one of these topics has several
+        types."""
         connections = [connection for connection in self._reader.connections if connection.topic in topics]
         if not connections:
             return  # rosbags would give every topic
@@ -158,7 +160,8 @@ class RecordingWriter(contextlib.AbstractContextManager):
         self.write(topic, stamp_ns, serialized[: CDR_HEADER + definition.getsize_cdr(0, message, self._typestore)])
 
     def write(self, topic: str, stamp_ns: int, serialized: bytes) -> None:
-        """Write a message (CDR) of an added topic, received at `stamp_ns`. Raises `InputError` for a full disk."""
+        """Write one message, serialized as CDR, of a topic that was added, as received at `stamp_ns`. Raises
+        `InputError` if the disk does not take it."""
         try:
             self._writer.write(self._connections[topic], stamp_ns, serialized)
         except OSError as error:

@@ -43,7 +43,8 @@ NONE_MOVING = (
 @dataclass(frozen=True)
 class RecordedStation:
     """A station: `clouds` (N, 5 or 3) by lidar, as many of each, and the `odometry` (K, 3), x, y (m), yaw (rad), of the
-    way there, the last one at the station. On the move, by `sweep`, clouds are structured, with `timestamp`."""
+    way there, the last one at the station. On the move the base goes as `sweep` has it, and clouds are structured, with
+    the `timestamp` of each point."""
 
     clouds: dict[str, list[np.ndarray]]
     odometry: np.ndarray
@@ -63,7 +64,8 @@ class Scan(NamedTuple):
 
     @classmethod
     def of(cls, message: Any) -> "Scan":
-        """Raises `InputError` if a cloud's points have no times of their own, or of another clock than its stamp."""
+        """Return that of a cloud's message. Raises `InputError` if its points have no times of their own, or times of
+        another clock than its stamp."""
         records, stamp, times = records_from_message(message), 1e-9 * stamp_of(message), np.zeros(0)
         who, remedy = f"a cloud of '{message.header.frame_id}'", "use only the stops (without --continuous)"
         if "timestamp" in records.dtype.names:
@@ -133,7 +135,9 @@ def stations_of(
     where: str, odometry: Iterable[Any], clouds: Iterable[tuple[str, int, Any]], names: Sequence[str], limit: int,
     continuous: bool,
 ) -> list[RecordedStation]:  # fmt: skip
-    """As `recorded_stations`, of odometry, and (lidar, stamp in ns, message or, at stops, returns) by time."""
+    """Return the stations of messages of odometry, and (lidar, stamp in ns, message or, at stops, its returns) of
+    clouds, each in order of time; `limit`, `continuous` and errors, which begin with `where`, as of
+    `recorded_stations`."""
     stamps, poses = way_of(odometry, where)
     spans = _standing(stamps, poses)
     seen_at: list[dict[str, list[np.ndarray]]] = [{name: [] for name in names} for _ in spans]
@@ -246,7 +250,8 @@ class StillPose:
 
 def still_poses(recording: "Recording", model: RobotModel, profile: RobotProfile | None = None) -> list[StillPose]:
     """Return the stretches in which all joints stand still, without the time in which they settle. Changes up to
-    `STILL_WITHIN` are noise. Raises `InputError` without any, and for joint states without stamps or an arm's joint."""
+    `STILL_WITHIN` are noise of the encoders. Raises `InputError` if the recording has no joint states, these lack a
+    joint of the arm or stamps, or if there is no such stretch."""
     recording.require(JOINT_STATES, JOINT_STATE_TYPE)
     profile = profile or stretch_profile()
     within = {profile.commands[joint]: tolerance for joint, tolerance in still_within(profile).items()}
@@ -300,8 +305,9 @@ def _unusable(recording: "Recording", fault: str) -> InputError:
 def seen_poses(
     sets: RecordedSets, poses: Sequence[StillPose], num_frames: int, period: float, reach: float
 ) -> list[StillPose]:
-    """Return the poses with up to `num_frames` `scans` of each lidar wholly within each; a scan takes `period` (s).
-    Returns further than `reach` (m), and poses without a scan, are left out. Raises `InputError` if none is left."""
+    """Return the poses with up to `num_frames` `scans` of each lidar that were scanned wholly within each. `period` (s)
+    is how long a scan takes; returns further than `reach` (m) from their lidar, and poses without a scan, are left out.
+    Raises `InputError` if none is left."""
     for found in sets.messages():
         first, last = found.span
         for pose in poses:

@@ -78,7 +78,8 @@ def _trees(recording: "Recording", otherwise: str | None) -> Iterator[FrameTree]
 def recorded_signatures(
     recording: "Recording", topics: dict[str, str], scans: int, candidates: Sequence[Sensor]
 ) -> dict[str, Signature | InputError]:
-    """Return each lidar's signature in its first scans, or why there is none. Raises `InputError` without a topic."""
+    """Return the signature of sensor and driver in the first scans of each lidar, or why there is none. Raises
+    `InputError` if a topic is missing."""
     for topic in topics.values():
         recording.require(topic, CLOUD_TYPE)
     observers = {topic: Observer() for topic in topics.values()}
@@ -112,8 +113,9 @@ def sensor_lines(found: dict[str, Signature | InputError]) -> list[str]:
 def cloud_messages(
     recording: "Recording", topics: Mapping[str, str], frames: Mapping[str, str], warn: Callable[[str], None]
 ) -> Iterator[tuple[str, Any]]:
-    """Yield (lidar, message) of clouds as they were received. `topics` and `frames` are by lidar; `warn` gets each
-    unexpected frame once. Raises `InputError` for a topic that is missing, of two lidars, or with another's clouds."""
+    """Yield (lidar, message) of lidars' clouds in the order in which they were received. `topics` and `frames` are by
+    lidar; `warn` is called once for each unexpected frame. Raises `InputError` if a topic is missing, is that of two
+    lidars, or holds another lidar's clouds."""
     for topic in topics.values():
         recording.require(topic, CLOUD_TYPE)
     name_of, options = {topic: name for name, topic in topics.items()}, "--left-topic and --right-topic"
@@ -131,8 +133,9 @@ def recorded_clouds(
     recording: "Recording", topics: Mapping[str, str], frames: Mapping[str, str], limit: int,
     warn: Callable[[str], None],
 ) -> dict[str, list[np.ndarray]]:  # fmt: skip
-    """Return the first clouds (N, 5 or 3) with returns of each lidar by name, as many of each, up to `limit`, of any
-    time. Arguments and errors are as of `cloud_messages`. Raises `InputError` for a lidar without returns."""
+    """Return up to `limit` clouds (N, 5 or 3) of each lidar by name, as many of each: the first ones with returns, in
+    order. The robot stands still, so they need not be of the same time. The arguments are as of `cloud_messages`, with
+    its errors. Raises `InputError` naming topic and lidar if one has no returns."""
     found: dict[str, list[np.ndarray]] = {name: [] for name in topics}
     for name, message in cloud_messages(recording, topics, frames, warn):
         if len(found[name]) < limit and len(cloud := returns_from_message(message)):

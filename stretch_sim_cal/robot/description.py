@@ -228,7 +228,8 @@ class _Reader:
 
 
 def mesh_path(filename: str, base_directory: Path | None, mesh_folders: MeshFolders) -> Path | None:
-    """Return the path of a mesh name (`package://`, `file://`, or a path); None without its package or folder."""
+    """Return the path of a mesh name (`package://`, `file://`, absolute, or relative to the URDF), which need not
+    exist; None if its package or base folder is not known."""
     url = urlparse(filename)
     if url.scheme in PACKAGE_SCHEMES:
         folder = package_folder(url.netloc, mesh_folders)
@@ -265,7 +266,8 @@ def found_packages(path: PathLike) -> set[str]:
 
 
 def expand_xacro(path: Path, arguments: Arguments | None = None, folders: MeshFolders | None = None) -> str:
-    """Return the URDF text of a xacro file. Raises `InputError` with file and cause, also for DTDs and entities."""
+    """Return the URDF text of a xacro file on the user's disk. Raises `InputError` with file and cause for what cannot
+    be expanded, and for DTDs and entities."""
     mappings = {
         key: str(value).lower() if isinstance(value, bool) else str(value) for key, value in (arguments or {}).items()
     }

@@ -43,7 +43,7 @@ def link_transforms(
 
 
 def link_transform(model: RobotModel, positions: Positions, link: str, relative_to: str | None = None) -> np.ndarray:
-    """Return that of one link, as `link_transforms`."""
+    """Return `relative_to_from_link` (..., 4, 4), by default relative to the root, as `link_transforms`."""
     return link_transforms(model, positions, [link], relative_to)[link]
 
 
@@ -94,7 +94,8 @@ def _about(axis: np.ndarray, angle: np.ndarray) -> np.ndarray:
 
 
 def plane_directions(normal: np.ndarray) -> np.ndarray:
-    """Return rows (2, 3) that span a planar joint's plane: x and y turned with z the shortest way to its normal."""
+    """Return rows (2, 3) that span the plane of a unit normal, the convention of planar joints: x and y turned with z
+    the shortest way to it; x and -y for -z."""
     x, y, z = normal
     across = x * x + y * y
     if z < 0 and across < 1e-300:
@@ -161,7 +162,8 @@ class Variable:
 
 
 def configuration_space(model: RobotModel, base: str = "fixed") -> list[Variable]:
-    """Return the axes of the configuration space, those of a `mobile` or `floating` base first, no mimic joints."""
+    """Return the axes of a robot's configuration space, those of its base first. Mimic joints add none. Raises
+    `InputError` for an unknown base."""
     joints = [(joint.name, joint.type, joint.limit) for joint in model.moving_joints()]
     if base != "fixed":
         joints.insert(0, ("base", "planar" if base == "mobile" else "floating", None))
@@ -169,7 +171,8 @@ def configuration_space(model: RobotModel, base: str = "fixed") -> list[Variable
 
 
 def random_positions(model: RobotModel, count: int, seed: int) -> dict[str, np.ndarray]:
-    """Return random positions (count,) of all joints with one freedom of their own, within limits or -pi to pi."""
+    """Return `count` random positions (count,) of every joint with one degree of freedom of its own, within its limits
+    or -pi to pi."""
     single = [variable for variable in configuration_space(model) if model.joints[variable.joint].variables == 1]
     low, high = np.array([(variable.lower, variable.upper) for variable in single]).reshape(-1, 2).T
     low, high = np.where(np.isfinite(low), low, -np.pi), np.where(np.isfinite(high), high, np.pi)

@@ -191,7 +191,8 @@ def near(name: str, known: Iterable[str]) -> str:
 
 
 def robot_model(name: str, links: Iterable[Link], joints: Iterable[Joint], source: str) -> RobotModel:
-    """Return the model of links and joints that form one tree. Raises `InputError` beginning with `source`."""
+    """Return the model of links and joints that form one tree. Raises `InputError` beginning with `source` for anything
+    else, and for mimic joints that follow nothing or each other."""
     by_link: dict[str, Link] = {}
     by_joint: dict[str, Joint] = {}
     for kind, items, by_name in (("link", links, by_link), ("joint", joints, by_joint)):

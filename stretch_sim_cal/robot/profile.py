@@ -52,8 +52,9 @@ Height = Annotated[float, Bounds(-1.0, 1.0)]
 
 @dataclass(frozen=True)
 class Housing:
-    """A lidar's housing in the visual mesh of `link`: the cylinder of `radius` between two `heights` (m) about its
-    frame's axis. That of `collar_radius`, `collar_heights` (by default the same) is its mount, which moves with it."""
+    """A lidar's housing in the visual mesh of `link`, whose collision shape encloses the lidar: the cylinder of
+    `radius` between two `heights` (m) about the axis of the lidar's frame. The cylinder `collar_radius`,
+    `collar_heights` (by default the same) is its mount, which moves with the lidar."""
 
     link: str
     radius: Annotated[float, Bounds(1e-3, 1.0)]
@@ -70,8 +71,9 @@ class Housing:
 
 @dataclass(frozen=True)
 class ProfiledLidar:
-    """One lidar: its `frame` (`older_frame` under older firmware), the `topic` of its clouds, its `sensor` if that is
-    not the profile's, and what is the lidar itself: the links `unseen`, or a `housing` in another link's mesh."""
+    """One lidar: its `frame` (`older_frame` under older firmware), the `topic` of its clouds, and what it does not see
+    because it is the lidar itself: the links `unseen`, or a `housing` in another link's mesh. `sensor` is its kind, if
+    that is not the profile's."""
 
     frame: str
     topic: str
@@ -199,7 +201,8 @@ class RobotProfile:
         }  # fmt: skip
 
     def topics_and_frames(self, left: tuple[str, str], right: tuple[str, str]) -> dict[str, tuple[str, str]]:
-        """Return topic and frame of each lidar by name, of the first two as given: one if both are the same."""
+        """Return topic and frame of each lidar by name, those of the left and the right one as given; if these are the
+        same, of the left one alone."""
         given = {"left": left} if left == right else {"left": left, "right": right}
         known = {name: (lidar.topic, lidar.frame) for name, lidar in self.lidars.items()}
         return {name: given.get(name, own) for name, own in known.items() if name in given or name not in SIDES}
@@ -245,8 +248,9 @@ class RobotProfile:
         return result
 
     def commanded_limits(self, model: RobotModel) -> dict[str, Limit]:
-        """Return the limits, as commanded, of the joints that have any. Parts that share a value have the range and
-        velocity of the shortest and slowest, times their number. A profile's narrow or replace the model's."""
+        """Return the limits, as commanded, of the joints that have any. Parts that share a value extend together: range
+        and velocity are those of the shortest and slowest, times their number; parts that each have it share one
+        position. A profile's limits are within the model's, and replace missing ones."""
         limits = {joint.name: joint.limit for joint in model.moving_joints() if joint.limit is not None}
         for joint in self.joints:
             parts = self.parts(model, joint)
@@ -272,8 +276,9 @@ class RobotProfile:
         return {joint.name for joint in model.moving_joints()} - moved
 
     def named_positions(self, positions: Mapping[str, float]) -> dict[str, float]:
-        """Return the planned joints' values (m, rad), by their names in a dataset, from positions by the description's
-        names, tied ones from their parts unless a driver publishes them. Older drivers put "joint_" in front."""
+        """Return the values (m, rad) of the planned joints, by their names in a dataset, from positions by the
+        description's names, tied ones from their parts unless a driver publishes them. Older drivers put "joint_" in
+        front."""
         result = {}
         for joint in self.planned:
             for name in (joint.command, f"joint_{joint.name}"):

@@ -20,7 +20,8 @@ MAX_DEPTH = 100
 
 @dataclass
 class Element:
-    """An XML element and its place. Its methods raise `InputError` naming file, line and tag."""
+    """An XML element, and where it stands. Its methods raise `InputError` naming file, line and tag for what is missing
+    or cannot be read."""
 
     tag: str
     attributes: dict[str, str]
@@ -212,7 +213,8 @@ UNLIMITED = 1e16  # SDF writes limits that are none as 1e16 or infinite
 
 @dataclass(frozen=True)
 class SdfModel:
-    """Links with `model_from_link` (4, 4), joints, also loops and with frames of their own; parent `WORLD`: ground."""
+    """Links with `model_from_link` (4, 4), and joints, which may form loops and whose frames need not be their
+    children's; `WORLD` as a parent is the ground."""
 
     name: str
     links: dict[str, np.ndarray]

@@ -21,7 +21,8 @@ SAME = 1e-9  # m and rad; frames that differ by less are one
 
 
 def urdf_of_sdf(path: Path) -> str:
-    """Return the URDF text of an SDF file's one model, meshes relative to its folder. Raises `InputError`."""
+    """Return the URDF text of the one model of an SDF file; meshes are relative to the file's folder. Raises
+    `InputError` naming file, line and element."""
     sdf = read_sdf_model(path)
     model = sdf.robot_model()
     robot = Xml("robot", name=sdf.name)

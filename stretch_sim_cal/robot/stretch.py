@@ -13,7 +13,8 @@ MODEL, BATCH = "SE4", "francis"
 
 @functools.cache
 def nominal_description(tool: str = DEFAULT_TOOL) -> str:
-    """Return the URDF text of the vendor's Stretch 4 with a tool, meshes as `file://` names. Raises `InputError`."""
+    """Return the URDF text of the vendor's Stretch 4 with a tool; meshes are absolute `file://` names. Raises
+    `InputError` for an unknown tool, or without the vendor's package."""
     if tool not in (tools := available_tools()):
         raise InputError(f"'{tool}' is not a tool of the Stretch{near(tool, tools)}")
     return vendor_package().get_urdf(model_name=MODEL, batch_name=BATCH, tool_name=tool)

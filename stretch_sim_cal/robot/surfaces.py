@@ -70,7 +70,8 @@ def joined(surfaces: Iterable[Surface]) -> Surface:
 
 
 def link_surfaces(model: RobotModel, which: str = "collision") -> dict[str, Surface]:
-    """Return the shapes of every link that has any, in link frames. Raises `InputError` for unreadable meshes."""
+    """Return the shapes of every link that has any, in link frames. Raises `InputError` naming link and file for a mesh
+    that cannot be read."""
     if which not in ("collision", "visual"):
         raise InputError(f"a link has no '{which}' surface; there is collision, visual")
     return {
@@ -92,8 +93,9 @@ def robot_surfaces(model: RobotModel, profile: RobotProfile | None = None) -> di
 
 
 def outline_surfaces(model: RobotModel, profile: RobotProfile) -> dict[str, Surface]:
-    """Return the robot's body, in link frames: `robot_surfaces` and links that are lidars; collision shapes where
-    `lidar_geometry` has none. Raises `InputError` as `link_surfaces`, for another robot's geometry, and one in mm."""
+    """Return the robot's body, per link in link frames: `robot_surfaces` and the links that are lidars. Links without
+    shapes of the profile's `lidar_geometry` have their collision shapes. Raises `InputError` as `link_surfaces`, for a
+    geometry of none of the model's links, and for a robot in mm."""
     for joint in model.joints.values():
         if (off := float(np.linalg.norm(joint.parent_from_joint[:3, 3]))) > LARGEST:
             raise InputError(f"robot '{model.name}': joint '{joint.name}': its origin is {off:g} m off; give it in m")

@@ -1,4 +1,5 @@
-"""Points as the lidars' driver publishes them, and which are returns: not at the origin, nor repeated bitwise."""
+"""Points as the lidars' driver publishes them: their layout, and which are returns. Misses may be points at the origin,
+and second returns mostly repeat the first one bitwise."""
 
 import numpy as np
 

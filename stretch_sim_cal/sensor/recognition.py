@@ -12,7 +12,8 @@ SCANS = 6  # scans by which a lidar is recognised; more do not change it
 
 
 def fitting(seen: Signature, candidates: Sequence[Sensor]) -> list[Sensor]:
-    """Return the candidates of the nearest elevations and, if there are any, of as many firings a turn."""
+    """Return the candidates of the nearest elevations and, of these, those of as many firings a turn if there are
+    any."""
     if seen.sensor is None:
         return []
     (nearest,) = (one for one in candidates if one.name == seen.sensor.name)
@@ -41,7 +42,8 @@ def taken_for(seen: Signature, expected: Sensor | None, candidates: Sequence[Sen
 def recognised(
     found: Mapping[str, Signature | InputError], expected: Sequence[Sensor | None], candidates: Sequence[Sensor]
 ) -> tuple[Sensors, list[str]]:
-    """Return the lidars' sensors by their points, else `expected`, and lines. Raises `InputError` if several fit."""
+    """Return the sensors of lidars by their points, else `expected`, and lines. Raises `InputError` if several kinds
+    fit."""
     kinds, lines = list(expected), []
     for index, (name, seen) in enumerate(found.items()):
         if isinstance(seen, InputError):

@@ -39,7 +39,8 @@ class Driver:
     azimuth_window_deg: Annotated[tuple[float, float], Bounds(-360.0, 360.0)] | None = None
 
     def publishes(self, directions: np.ndarray) -> np.ndarray | bool:
-        """Return which rays along `directions` (N, 3) in the lidar's frame are in the window (N,); True for none."""
+        """Return which rays along `directions` (N, 3) in the lidar's frame are in the window, (N,); True without
+        one."""
         if self.azimuth_window_deg is None:
             return True
         begin, end = np.radians(self.azimuth_window_deg)
@@ -210,7 +211,8 @@ def of_two(sensors: Sensors) -> Sensors:
 
 
 def sensors_called(name: str | Path) -> Sensors:
-    """Return the sensors of an option: a name, "LEFT,RIGHT" and so on; None for "unknown". Raises `InputError`."""
+    """Return the sensors of a command's option: a name, or "LEFT,RIGHT" and so on; None for "unknown". Raises
+    `InputError` for an unknown name or path."""
     names = [each.strip() for each in str(name).strip(validate.BETWEEN).split(validate.BETWEEN)]
     kinds = {each: None if each == UNKNOWN else load_sensor(each) for each in dict.fromkeys(names)}
     return kinds[names[0]] if len(kinds) == 1 else tuple(kinds[each] for each in names)
@@ -225,7 +227,8 @@ def for_each(sensors: Sensors, count: int) -> tuple[Sensor | None, ...]:
 
 
 def load_sensor(name: str | Path) -> Sensor:
-    """Return the sensor of a name in `config/` or path, of a unit file with its unit. Raises `InputError` by key."""
+    """Return the sensor of that name (in `config/`) or path, of a unit file with its unit. Raises `InputError` by
+    key."""
     path = files.find_shared("config", name, ".yaml", but=OTHER_SETTINGS)
     own = files.read_yaml(path)
     if "sensor" not in own:

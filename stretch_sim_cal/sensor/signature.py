@@ -161,7 +161,8 @@ class Observer:
         self.num_scans = 0
 
     def add(self, scan: np.ndarray, stamp: float) -> None:
-        """Take a scan, stamped at `stamp` s, structured (N,). Raises `InputError` for other fields than the first's."""
+        """Take a scan, stamped at `stamp` s: structured (N,) with x, y, z and perhaps ring, intensity, timestamp.
+        Raises `InputError` if it has other fields than the first."""
         if self._scans and scan.dtype != self._scans[0].dtype:
             first, then = (", ".join(names) for names in (self._scans[0].dtype.names, scan.dtype.names))
             raise InputError(f"its clouds have different fields: first {first}, then {then}")
@@ -177,7 +178,8 @@ class Observer:
         self._firsts.append(head[np.flatnonzero(are_returns(coordinates(head)))[:1]])
 
     def signature(self, candidates: Sequence[Sensor]) -> Signature:
-        """Return the lidar's properties, compared with `candidates`. Raises `InputError` without rings or returns."""
+        """Return the lidar's properties, its table compared with those of `candidates`. Raises `InputError` without
+        rings, with rings that are no channels, or with too few returns."""
         if not self._scans:
             raise InputError("no scans")
         if "ring" not in self._scans[0].dtype.names:
@@ -417,7 +419,8 @@ def _smallest_gap(ranges: np.ndarray) -> float:
 
 
 def _drop_outs(clouds: list[_Cloud], rays: list[np.ndarray], columns: _Columns) -> DropOuts | None:
-    """Return how returns are lost, None for too few. A lost one's intensity is that of its neighbours, if alike."""
+    """Return how returns are lost, None for too few of them. The intensity of a lost one is that of its neighbours in
+    the ring, if they agree in range and intensity."""
     if clouds[0].intensity is None:
         return None
     count = max(int(cloud.ring.max()) for cloud in clouds) + 1

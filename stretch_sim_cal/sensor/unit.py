@@ -74,8 +74,9 @@ NEGLIGIBLE = 1e-5  # axes of a covariance with less than this share of the large
 
 @dataclass(frozen=True)
 class UnitSpread:
-    """Standard deviations of units from their sensor's table in m, rad, or ratios; near-range errors fade over
-    `near_length` (m). `driver_uncertain`: the driver may correct optical centre and firing times or not."""
+    """Standard deviations of a unit's deviations from its sensor's table in m, rad, or as ratios; `near_length` (m) is
+    the length over which the near-range error fades. `driver_uncertain`: it is not known whether the driver corrects
+    the table's optical centre and firing times."""
 
     range_offset: Annotated[float, Bounds(0.0, 1.0)] = 0.0
     range_scale: Annotated[float, Bounds(0.0, 0.1)] = 0.0
@@ -237,7 +238,8 @@ class ErrorModel:
     # What the calibration does: from published points to true ones.
 
     def returns(self, points: np.ndarray, channel: np.ndarray, echo: np.ndarray | None = None) -> Returns:
-        """Return published points (N, 3), none at the origin, of channels (N,), decomposed; `echo` is `weak_echo`."""
+        """Return published points (N, 3), none at the origin, of channels (N,), decomposed; `echo` (N,) is `weak_echo`
+        of their intensities, by default zero."""
         points = np.asarray(points, dtype=float)
         ranges = np.linalg.norm(points, axis=1)
         azimuths = np.arctan2(points[:, 1], points[:, 0])
@@ -313,7 +315,8 @@ class ErrorModel:
     # What the simulator does: from true rays to published points.
 
     def true_rays(self, rotor: np.ndarray, channel: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return origins and unit directions (N, 3) of a unit's rays by channels (N,) and the rotor's azimuths (N,)."""
+        """Return the origins (N, 3) and unit directions (N, 3), in the lidar's frame, of the rays of channels (N,) at
+        rotor azimuths (N,), for a unit with parameters (n,)."""
         elevation, azimuth = self.elevations[channel], rotor + self.azimuth_offsets[channel]
         return self._centres(rotor, values), directions(*self._angles(elevation, azimuth, rotor, channel, values))
 
@@ -371,8 +374,9 @@ class ErrorModel:
 
 
 def scan_begin(azimuths: np.ndarray, channel: np.ndarray) -> float:
-    """Return the rotor's azimuth (rad) where a scan begins, by each channel's first return, of `azimuths` and channels
-    (N,) as published, but for channels that see little; -pi if they are not in the order of time."""
+    """Return the rotor's azimuth (rad) where a scan begins: that of the first of each channel's returns, whose
+    `azimuths` (N,) and channels (N,) are given as published; -pi if they are not in the order of time. Channels that
+    see little may see nothing there, and do not count."""
     _, first, counts = np.unique(channel, return_index=True, return_counts=True)
     first = first[counts > SEES_MUCH * counts.max(initial=0)]
     middle = np.angle(np.mean(np.exp(1j * azimuths[first]))) if len(first) else np.pi
@@ -392,7 +396,8 @@ def directions(elevations: np.ndarray, azimuths: np.ndarray) -> np.ndarray:
 
 
 def turned(rotor: np.ndarray, vector: np.ndarray) -> np.ndarray:
-    """Return vectors (3,) or (N, 3) that turn with the rotor, at its azimuths (N,), in the lidar's frame (N, 3)."""
+    """Return a vector (3,) that turns with the rotor, or vectors (N, 3), in the lidar's frame (N, 3) at azimuths
+    (N,)."""
     x, y, z = vector.T
     cosine, sine = np.cos(rotor), np.sin(rotor)
     return np.stack([cosine * x - sine * y, sine * x + cosine * y, np.broadcast_to(z, rotor.shape)], axis=1)

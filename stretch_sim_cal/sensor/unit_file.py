@@ -1,7 +1,8 @@
 """One unit of a sensor as a file: a sensor file that names its kind (`sensor: jt128`, a name in config/ or a path
 beside it), may replace its keys, and has the unit's `values`, their `standard_deviations`, and the keys
 `not_determined`. Keys and units of `values` are those of a sensor file's `unit`; `azimuth_harmonics_deg` is [[cos,
-sin], [cos, sin]] of the first and second harmonic, a value by channel a list. What is missing is 0."""
+sin], [cos, sin]] of the first and second harmonic, a value by channel a list of all channels. What is not there is
+0."""
 
 import json
 import math
@@ -118,14 +119,16 @@ def unit_to_mapping(model: ErrorModel, unit: Unit) -> dict[str, Any]:
 
 
 def write_unit(path: str | Path, sensor: str | Path, model: ErrorModel, unit: Unit, **keys: Any) -> None:
-    """Write a unit file; `sensor` names its kind's file, whose keys `keys` replace. Atomic; raises `InputError`."""
+    """Write a unit file: `sensor` is the name or path of its kind's sensor file, `keys` replace that file's. Atomic;
+    raises `InputError`."""
     files.write_yaml(path, {"sensor": str(sensor)} | keys | unit_to_mapping(model, unit))
 
 
 def write_simulated_unit(
     path: str | Path, sensor: str | Path, model: ErrorModel, values: np.ndarray, **keys: Any
 ) -> None:
-    """As `write_unit`, of parameters (n,), without what the driver corrects, and as JSON, which is read faster."""
+    """Write a unit file of parameters (n,) for the simulator, without what the driver corrects; `keys` as of
+    `write_unit`. As JSON, which is YAML and read faster."""
     own = values_to_mapping(model, values)
     del own["optical_centre_share"], own["firing_time_share"]
     files.write_text(path, json.dumps({"sensor": str(sensor), "values": own} | keys))

@@ -35,7 +35,7 @@ class RobotGeometry:
     Stretch's head, by neither: there it lies below the other's horizon.
 
     `surfaces` are by link in link frames, a true lidar's link holds its collar; `housings` are those of the links that
-    are lidars, as "LIDAR lidar", in the model's root frame; `moved` are the links that joints move."""
+    are the lidars themselves, by lidar, in the model's root frame; `moved` are the links that joints move."""
 
     def __init__(self, model: RobotModel, movable: Collection[str], profile: RobotProfile | None = None):
         self.model = model
@@ -180,8 +180,9 @@ class EmbeddedSimulator:
     def along(
         self, lidar: str, directions: np.ndarray, height: float = 0.0, time: float | None = None
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return what rays from `height` m up a lidar's axis meet along unit directions (N, 3) in its frame at a `time`
-        (s; None: now), without people: distances (m) or inf, unit normals (N, 3) of either side, reflectivities."""
+        """Return what rays from `height` m up a lidar's axis meet along unit directions (N, 3) in its frame: distances
+        (N,) in m (inf for nothing), unit normals (N, 3) of either side, and reflectivities (N,). Exact, without walking
+        people; the base is where it was at a `time` (s), by default now."""
         self._stand(time)
         root_from_lidar = self.floor_from_lidar(lidar)
         begin = root_from_lidar[:3, 3] + height * root_from_lidar[:3, 2]
@@ -190,7 +191,8 @@ class EmbeddedSimulator:
         return hits.distances, normals, self._optics[lidar].reflectivities(hits)
 
     def view(self, lidar: str) -> dict[str, float]:
-        """Return the share of a lidar's rays on each link and other lidar ("LIDAR lidar"), largest first."""
+        """Return the share of a lidar's rays on each link of the robot, largest first, and other housings ("LIDAR
+        lidar")."""
         root_from_lidar = self.floor_from_lidar(lidar)
         self._stand(None)
         rays = self.lidar(lidar).rays(0).directions @ root_from_lidar[:3, :3].T.astype(np.float32)

@@ -20,8 +20,9 @@ PLACES = np.dtype({"names": ["xyz"], "formats": ["V12"], "offsets": [0], "itemsi
 
 @dataclass(frozen=True)
 class Rays:
-    """The rays of scan `tick`, in firing order, in the lidar's frame, float32: from `origins` (N, 3; None: the frame's)
-    along unit `directions` (N, 3), by the driver along `nominal` (N, 3) from `centres` (N, 3), if it corrects them."""
+    """The rays of scan `tick`, in firing order, in the lidar's frame, float32. They begin at `origins` (N, 3), or at
+    the lidar's origin for None, and go along the unit `directions` (N, 3). The driver takes them to go along `nominal`
+    (N, 3), and adds `centres` (N, 3) if it corrects the optical centre."""
 
     tick: int
     origins: np.ndarray | None
@@ -45,8 +46,9 @@ class Echoes:
 
 
 class Lidar:
-    """One device: a unit of a sensor, drawn from (`unit_seed`, device), with its clock and spin. All else is drawn from
-    (seed, device, tick), whatever was scanned before. Beyond "left" and "right" it has a `number` from 2 on."""
+    """One device: a unit of a sensor with its clock and spin. Everything random is drawn from (seed, device, tick), so
+    that a scan is the same whatever was scanned before; the `unit` is drawn from (`unit_seed`, device). A device beyond
+    "left" and "right" has a `number` from 2 on."""
 
     def __init__(self, sensor: Sensor, device: str, seed: int, unit_seed: int | None = None, number: int | None = None):
         if number is None and device not in SIDES:
@@ -109,7 +111,8 @@ class Lidar:
         return offsets
 
     def shares(self, purpose: str, tick: int) -> np.ndarray:
-        """Return a number (N,) from 0 to 1 per ray: its share along `beam_edge` ("mix"), or for "bloom"."""
+        """Return a number (N,) from 0 to 1 per ray: its light's share along `beam_edge` ("mix"), or what it takes to
+        "bloom"."""
         return self._generator(purpose, tick).random(self.sensor.num_rays, dtype=np.float32)
 
     def measure(self, rays: Rays, echoes: Echoes, second: Echoes | None = None) -> tuple[np.ndarray, np.ndarray]:
@@ -205,7 +208,8 @@ class Lidar:
         return ranges.astype(np.float32, copy=False)
 
     def _intensities(self, echoes: Echoes) -> np.ndarray:
-        """Return intensities (M,), 0 to 255: Lambertian, compensated for distance up to half of the range."""
+        """Return intensities (M,), 0 to 255: Lambertian, fading over the far half of the range, as devices compensate
+        for the distance as long as the signal suffices."""
         fading = np.minimum(1.0, 0.5 * self.sensor.range_max / np.maximum(echoes.distances, 1e-3)) ** 2
         return np.minimum(np.rint(255.0 * echoes.reflectivities * echoes.cosines * fading), 255.0).astype(np.float32)
 
@@ -227,7 +231,8 @@ class Lidar:
         return (columns[:, None] + sensor.firing_times).ravel()
 
     def _base_rays(self) -> tuple[np.ndarray, np.ndarray | None, np.ndarray | None, np.ndarray | None]:
-        """Return by channel (C, 3), at azimuth 0: nominal and true directions (None: as nominal), origins, offsets."""
+        """Return, by channel (C, 3) and for the rotor at azimuth 0, the nominal and the true directions, the rays'
+        origins, and what the driver adds; None for the same, or nothing."""
         sensor, values = self.sensor, self.unit.values
         # A driver that corrects firing times takes the rotor to be where it is when the channel fires.
         rotor = sensor.firing_azimuths if sensor.driver.firing_time_correction else np.zeros(sensor.num_channels)

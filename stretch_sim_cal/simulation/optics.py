@@ -1,5 +1,6 @@
-"""The surfaces that a lidar's rays meet, cast with Embree's fast mode in single precision (micrometres off; none of 16
-million rays slipped through), and their echoes: mirrors, glass, mixed pixels, second echoes, blooming reflectors."""
+"""The surfaces that a lidar's rays meet, cast with Embree in single precision (a few micrometres off), and their
+echoes: mirrors, glass, mixed pixels, second echoes, and retro-reflectors that bloom. None of 16 million rays slipped
+between the triangles of closed shapes in Embree's fast mode."""
 
 import copy
 from collections.abc import Callable, Mapping, Sequence
@@ -43,7 +44,8 @@ class Scene:
         return placed
 
     def intersect(self, origin: np.ndarray, directions: np.ndarray, limits: np.ndarray) -> dict:
-        """Return Embree's `tfar`, `Ng`, `primID` (-1: no hit within the limit) of rays from (3,) or (N, 3)."""
+        """Return Embree's `tfar`, `Ng`, `primID` (-1: no hit nearer than the limit) of rays from `origin`, (3,) or (N,
+        3)."""
         pose = self._pose
         if pose is not None:
             turn = pose[..., :3, :3]
@@ -171,8 +173,9 @@ class Optics:
     def scan(
         self, lidar: Lidar, rays: Rays, root_from_lidar: np.ndarray, cast: Cast
     ) -> tuple[Seen, Seen | None, list[str]]:
-        """Return what the rays of a lidar at root_from_lidar (4, 4) see (of a sensor of dual returns the last echo, of
-        others the strongest), what else (the strongest; inf for none), and names. `cast` is in the root frame."""
+        """Return what the rays of a lidar at root_from_lidar (4, 4) see, what else they see (distances inf for
+        nothing), and the surfaces' names. `cast` casts in the root frame. For a sensor of dual returns the former is
+        the last echo and the latter the strongest; for others the former is the strongest."""
         sensor = lidar.sensor
         turn, origins = root_from_lidar[:3, :3].T.astype(np.float32), root_from_lidar[:3, 3]
         if rays.origins is not None:
@@ -206,7 +209,8 @@ class Optics:
         return seen, glass, hits.names
 
     def _follow(self, seen: Seen, hits: Hits, origins: np.ndarray, directions: np.ndarray, cast: Cast) -> Seen | None:
-        """Let rays go on from mirrors and glass, put what they see into `seen`; return the glass's echoes, or None."""
+        """Let rays that met a mirror or glass go on, and put what they finally see into `seen`; return the glass's
+        echoes, None without any."""
         table, mirrors, panes = (self._table(kind, hits) for kind in ("reflectivity", "mirror", "glass"))
         rows = np.flatnonzero((mirrors + panes)[seen.surfaces] > 0)
         if not len(rows):
@@ -251,8 +255,9 @@ class Optics:
 
 
 def _spread(seen: Seen, other: Seen | None, edge: Seen, shares: np.ndarray, sensor: Sensor) -> Seen | None:
-    """Let the beam's edge, with `shares` (N,) of the light, return as well: merged with what is `seen` in the pulse,
-    else as a second echo, or neither if the light is halved. `seen` becomes the last echo; return the strongest."""
+    """Let the beam's edge, with `shares` (N,) of its light, return as well: merged with what is `seen` within the
+    pulse's length, else as a second echo, or neither if the light is halved. `seen` becomes the last echo, the
+    strongest is returned; both may be one."""
     both = np.isfinite(seen.distances) & np.isfinite(edge.distances)
     apart = np.where(both, edge.distances, 0.0) - np.where(both, seen.distances, 0.0)
     near = np.abs(apart) < sensor.pulse_length
@@ -275,7 +280,8 @@ def _spread(seen: Seen, other: Seen | None, edge: Seen, shares: np.ndarray, sens
 
 
 def _bloom(seen: Seen, directions: np.ndarray, radius: float, shares: np.ndarray) -> None:
-    """Let rays within `radius` (rad) of one on a retro-reflector return its range if they pass in front of theirs."""
+    """Let rays within `radius` (rad) of one that meets a retro-reflector return its range, more likely the nearer they
+    are, if they pass in front of what they would return."""
     reflectors = np.flatnonzero(seen.reflectivities > RETRO_REFLECTOR)
     if not len(reflectors):
         return

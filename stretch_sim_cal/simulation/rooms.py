@@ -1,4 +1,5 @@
-"""Generated rooms (SDF) around a robot at the world's origin: furniture, glass, mirrors, people. In m and rad."""
+"""Rooms that are generated as SDF: furniture, glass, mirrors, people and an uneven floor around a robot at the world's
+origin. Lengths in m, angles in rad."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -71,7 +71,8 @@ class BaseError:
 
 @dataclass(frozen=True)
 class PayloadBox:
-    """An undescribed box of `size` (m) on `link`, its centre at `xyz` (m), turned by `rpy` (rad) in its frame."""
+    """A box fixed to `link` that the robot's description does not have: `size` (m) along its axes, its centre at `xyz`
+    (m), turned by `rpy` (rad, fixed axes), in the link's frame."""
 
     link: str
     size: Annotated[tuple[float, float, float], Bounds(1e-4, 10.0)]
@@ -146,7 +147,8 @@ class SimulationSetup:
         return dict(zip(lidars, found, strict=True))
 
     def sensor_of(self, device: str, sensor: Sensor) -> Sensor:
-        """Return a lidar's sensor, by unit file or angle table, behind the setup's driver. Raises `InputError`."""
+        """Return the sensor of a lidar, by its unit file or angle table if there is one, behind the setup's driver.
+        Raises `InputError` for a file that cannot be used."""
         if device in self.units:
             unit = kinds.load_sensor(self.units[device])
             if unit.unit is None:
@@ -165,7 +167,8 @@ class SimulationSetup:
 
     @classmethod
     def from_mapping(cls, data: Mapping[str, Any], source: str = "setup") -> "SimulationSetup":
-        """Return the setup of a `simulation:` mapping, its files as of `named_in`. Raises `InputError` by key."""
+        """Return the setup of a scenario's `simulation:` mapping. Files are searched beside the file `source` first
+        (see `named_in`). Raises `InputError` naming `source` and the key."""
         where = f"{source}: simulation"
         data = validate.mapping(data, KEYS, where)
         robot, robot_keys = robot_from_mapping(data, source, where)

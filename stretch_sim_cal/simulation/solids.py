@@ -98,7 +98,8 @@ def _facet_scale(half_angle: float) -> float:
 
 
 def _sphere_segments(radius: float) -> int:
-    """Return the facets around the equator, twice those from pole to pole; each way gets half of the error."""
+    """Return the facets around the equator, twice those from pole to pole: they bend both ways, and each way gets half
+    of the error."""
     half_angle = np.sqrt(2.0 * SURFACE_ERROR / radius)
     return int(np.clip(2 * np.ceil(np.pi / half_angle / 2), 16, MAX_SPHERE_SEGMENTS))
 
@@ -139,7 +140,8 @@ class Undulation:
         return heights
 
     def stance(self, wheels: np.ndarray, x: float, y: float, yaw: float) -> tuple[float, float, float]:
-        """Return height (m), roll, pitch (rad) of a base by the plane through its wheels (N, 2) in its footprint."""
+        """Return height (m), roll and pitch (rad) of a base by the plane through its wheels (N, 2), in its footprint
+        frame."""
         cosine, sine = np.cos(yaw), np.sin(yaw)
         under = self.heights(wheels @ np.array([[cosine, sine], [-sine, cosine]]) + [x, y])
         height, along, across = np.linalg.lstsq(np.column_stack([np.ones(len(wheels)), wheels]), under)[0]
@@ -147,7 +149,8 @@ class Undulation:
         return float(height), float(roll), float(-np.arctan(along))
 
     def laid(self, surfaces: Surfaces, where: str) -> dict[str, Surface]:
-        """Return a world's surfaces with this floor in place of the flat one at z = 0. Raises `InputError`."""
+        """Return a world's surfaces with this floor in place of the flat one; what stands on it stays in place. Raises
+        `InputError` naming `where` without one at z = 0."""
         found = dict(surfaces)
         for name, surface in surfaces.items():
             corners = surface.triangles

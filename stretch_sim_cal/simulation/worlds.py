@@ -68,7 +68,8 @@ class Actor:
 
 @dataclass(frozen=True)
 class World:
-    """`surfaces` by name ("model/link/shape") in the world frame; `warnings` name omissions, `notes` assumptions."""
+    """A world file: `surfaces` by name ("model/link/shape") in the world frame, their `materials`, and `actors`.
+    `warnings` name what was left out, `notes` assumptions."""
 
     name: str
     surfaces: dict[str, Surface]

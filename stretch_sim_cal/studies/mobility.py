@@ -1,4 +1,5 @@
-"""A mechanism's degrees of freedom: counted (Gruebler and Kutzbach), and measured as described (docs/kinematics.md)."""
+"""How many degrees of freedom a mechanism has: counted after Gruebler and Kutzbach, and measured on its geometry in the
+configuration that its description shows (docs/kinematics.md)."""
 
 import os
 from collections.abc import Iterable, Iterator
@@ -50,7 +51,8 @@ def _twists(joint: Joint) -> np.ndarray | None:
 
 
 def mechanism(name: str, bodies: Iterable[str], ground: str, joints: Iterable[Joint], source: str) -> Mechanism:
-    """Return a connected mechanism. Raises `InputError` beginning with `source` for anything else."""
+    """Return a connected mechanism. Raises `InputError` beginning with `source` for duplicate names, unknown bodies and
+    joint types, and bodies that no joint connects to the ground."""
     found = Mechanism(name, tuple(bodies), ground, tuple(joints))
     for problem in _problems(found):
         raise InputError(f"{source}: {problem}")
@@ -178,8 +180,9 @@ def _from_yaml(path: Path, base: str | None) -> tuple[Mechanism, str]:
 class Mobility:
     """The result of `mobility`. `joint_freedom` is the sum of the joints' freedom. `spatial` and `planar` are the
     counts (None if some joint cannot move in a plane with the others), `count` that of the requested `dimension`.
-    `measured` is the freedom by geometry, `redundant` how many constraints repeat others, both None if unknown;
-    `mobility` is measured or else counted. `over_constrained`: constraints repeat others, or outnumber the freedom."""
+    `measured` is the freedom by geometry, `redundant` how many constraints repeat others, both None if that is not
+    known; `mobility` are the degrees of freedom, measured or else counted. `over_constrained`: constraints repeat
+    others or, without geometry, are more than the freedom."""
 
     name: str
     links: int
@@ -220,7 +223,9 @@ class Mobility:
 
 def mobility(mechanism: Mechanism, dimension: str = "spatial") -> Mobility:
     """Return the mobility of a mechanism, counted in space or in a plane, in which a floating base has three degrees of
-    freedom. Raises `InputError` for a mechanism that is not planar."""
+    freedom. Raises `InputError` for an unknown dimension, and for a mechanism that is not planar."""
+    if dimension not in ("spatial", "planar"):
+        raise InputError(f"dimension '{dimension}' is unknown; available: spatial, planar")
     flat = _base_in_plane(mechanism)
     unfit = _what_leaves_the_plane(flat.joints)
     if dimension == "planar" and unfit:

@@ -31,7 +31,8 @@ class Orientations:
     y, z, w, no two nearer than 1 deg, and configurations (N, V) of `variables`; none if the point is out of reach by at
     least `distance` (m). `dimension` is in how many ways the orientation can change at the point (0: isolated
     orientations, 3: freely within limits), None if all configurations are singular. `share` is that of all
-    orientations, `axis_shares` (3,) those of all directions of x, y and z. `settled`: more starts gave nothing new."""
+    orientations, `axis_shares` (3,) those of all directions of x, y and z. `settled`: sampling of `samples` starts
+    ended because nothing new turned up."""
 
     link: str
     relative_to: str
@@ -129,7 +130,8 @@ class _Approach:
         return Rotation.from_matrix(self._reach.frames(configurations)[:, :3, :3])
 
     def freedom(self, configurations: np.ndarray) -> int | None:
-        """Return in how many ways the orientation can change while the origin stays; None if all are singular."""
+        """Return in how many ways the orientation can change while the origin stays, the most over configurations;
+        None if all are singular, where first derivatives promise too much."""
         lower, wide = self._reach.lower, self._reach.range
         usual = lower + np.random.default_rng(0).random((200, len(wide))) * wide
         rank = rank_of(self._reach.columns(usual)[:, :3])

@@ -109,8 +109,9 @@ class Grid:
         return np.unique((self._indices[:, None] + offsets).reshape(-1, self.dimension), axis=0) * self.resolution
 
     def content(self, hull: "Hull") -> tuple[float, float]:
-        """Return bounds of the length, area or volume of the reached set, which lies within hull and taken cells. These
-        are reached wholly unless they touch an untaken one with its centre in the hull: narrower holes are not seen."""
+        """Return the least and the greatest length, area or volume of the reached set, which lies within the hull and
+        in the taken cells. A taken cell is reached wholly unless it touches an untaken one whose centre is in the hull.
+        Holes narrower than a cell are not seen."""
         size = self.resolution**self.dimension
         # Around everything one cell more, so that every cell has its neighbours.
         cells = np.concatenate([self._indices, np.floor(hull.corners / self.resolution).astype(int)])
@@ -306,8 +307,9 @@ def workspace(
 ) -> Workspace:  # fmt: skip
     """Return the set that the origin of `link` can reach in the frame `relative_to` (by default the root). All joints
     between the two move within their limits, unlimited turns through a whole turn; `fixed` holds the positions of
-    others (by default 0). With `collision`, only configurations free of collisions count. `progress` gets the samples
-    and cells so far. Raises `InputError` for unknown links and joints, unlimited joints, and no free configuration."""
+    others (by default 0). With `collision`, only configurations free of collisions count. `progress` is called with the
+    samples and cells so far. Raises `InputError` for unknown links and joints, unlimited joints, and if no
+    configuration is free."""
     reach = Reach(model, link, relative_to, fixed, collision)
     search = _Search(reach, resolution, progress)
     settled = not reach.variables

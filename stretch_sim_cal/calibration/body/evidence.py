@@ -1,4 +1,5 @@
-"""Evidence of returns for a body shape: the robot's pose, payloads, misplaced or missing links (docs/body_shape.md)."""
+"""The evidence of returns for a body shape: the robot's pose, payloads, and links that are misplaced or missing
+(method and assumptions: docs/body_shape.md)."""
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
@@ -72,8 +73,9 @@ def unmodelled_objects(
     sightings: Sequence[Sighting], poses: Sequence[Poses], surfaces: Surfaces,
     origins: np.ndarray, images: Callable[[], Sequence[Sequence[RangeImage]]],
 ) -> list[UnmodelledObject]:  # fmt: skip
-    """Return the unmodelled objects in all returns; `poses` are footprint_from_link (4, 4) of links with `surfaces`,
-    in the order of their numbers; `images` returns, by pose, range images of the lidars at `origins` (L, 3)."""
+    """Return the unmodelled objects in the returns of all poses. `poses` are footprint_from_link (4, 4) of the links
+    that have `surfaces`, in the order of the sightings' link numbers; `images` returns the range images of the lidars
+    at `origins` (L, 3) in each pose, room included."""
     links = list(surfaces)
     groups = rigid_groups(poses, links)
     names = {int(group): links[group] for group in np.unique(groups)}
@@ -250,7 +252,8 @@ def smoothed(points: np.ndarray, directions: np.ndarray, range_noise: float, mos
 
 
 def _neighbour_planes(points: np.ndarray, cloud: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, ...]:
-    """Return by points (N, 3) number, mean and normal of the returns around; `cloud` are means of `counts` (K,)."""
+    """Return for each of points (N, 3) the number of returns around it, their mean and the normal of their plane;
+    `cloud` (K, 3) are means of `counts` (K,) returns."""
     nearest = np.arange(1, min(MOST_NEIGHBOURS, len(cloud)) + 1)
     distances, index = cKDTree(cloud).query(points, k=nearest, distance_upper_bound=SMOOTHING)
     there = np.isfinite(distances)
@@ -271,7 +274,8 @@ BIN = np.deg2rad(1.5)  # of a direction in which one return may hide a place beh
 
 @dataclass(frozen=True)
 class PoseReturns:
-    """One pose: `points` (N, 3) in base_footprint, their `lidars` (N,) if known, and the links' poses (4, 4)."""
+    """One pose: `points` (N, 3) in base_footprint, floor included, their `lidars` (N,), None if unknown, and the poses
+    (4, 4) of the model's links at the measured joint values."""
 
     name: str
     points: np.ndarray
@@ -282,7 +286,8 @@ class PoseReturns:
 @dataclass(frozen=True)
 class BodyEvidence:
     """`seen_from_model` (4, 4) moves the model, in base_footprint, to the pose in which the lidars see it. `payloads`
-    are by name the carrying link and their surface in its frame. By pose: smoothed `returns`, `outliers` (K, 2)."""
+    are by name the link that carries them and their surface in its frame. Per pose: `returns` (K, 2) from the robot,
+    smoothed, and `outliers` (K, 2)."""
 
     seen_from_model: np.ndarray
     registration: seen.BodyRegistration | None

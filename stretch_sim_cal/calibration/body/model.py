@@ -1,4 +1,5 @@
-"""The body shape, shapes on a grid of arm extension and wrist yaw with linear interpolation, and its file."""
+"""The body shape over arm extension and wrist yaw, shapes on a grid with linear interpolation, and its file: the
+published keys, and the robot's tool and a hash of its description."""
 
 import datetime
 import hashlib
@@ -224,7 +225,8 @@ def robot_identity(environment: Mapping[str, str] | None = None) -> dict[str, st
 
 
 def description_hash(model: RobotModel, surfaces: Surfaces | None = None, profile: RobotProfile | None = None) -> str:
-    """Return a description's hash for body-shape files, by its links' `surfaces`. Raises `InputError`."""
+    """Return the hash of a description in body-shape model files; `surfaces` are those of its links, by default read.
+    Raises `InputError` for missing links or meshes."""
     profile = profile or stretch_profile()
     if surfaces is None:
         surfaces = {link: surface for link, surface in outline_surfaces(model, profile).items() if len(surface.faces)}

@@ -78,7 +78,8 @@ SPACING = 0.006  # m, between the points that represent a surface: at 2 cm from 
 
 
 def spread_points(triangles: np.ndarray, spacing: float) -> np.ndarray:
-    """Return points (M, 3) on triangles (F, 3, 3), about `spacing` (m) apart, in rows along the longest side."""
+    """Return points (M, 3) on triangles (F, 3, 3), about `spacing` (m) apart. Rows are along the longest side, so that
+    long thin triangles have one row."""
     sides = np.roll(triangles, -1, axis=1) - triangles
     lengths = np.linalg.norm(sides, axis=2)
     longest = lengths.argmax(axis=1)
@@ -123,8 +124,9 @@ class RobotView:
         self._parts = parts
 
     def ahead(self, points: np.ndarray, origins: np.ndarray) -> tuple[np.ndarray, ...]:
-        """Return the distances (N,) of the model beyond points (N, 3) along rays from `origins` (N, 3) or (3,), inf for
-        none, its unit normals (N, 3) against the ray, the links' numbers (N,), or -1, and the directions (N, 3)."""
+        """Return the distances (N,) of the model beyond points (N, 3) along the rays from `origins` (N, 3) or (3,),
+        negative if it is in front of the point and inf if the ray misses it, its unit normals (N, 3) there against the
+        ray, the links' numbers (N,), -1 for none, and the rays' directions (N, 3)."""
         rays = points - origins
         ranges = np.linalg.norm(rays, axis=1)
         directions = rays / np.maximum(ranges, 1e-9)[:, None]
@@ -139,7 +141,8 @@ class RobotView:
 
 
 class PosedTriangles:
-    """The triangles of `links` in one pose, for rays, with unit normals and their links' numbers in `surfaces`."""
+    """The triangles of `links` in one pose, for rays, with their unit normals and the numbers of their links among all
+    `surfaces`."""
 
     def __init__(self, surfaces: Surfaces, pose: Poses, links: Sequence[str]):
         posed = [apply(pose[link], surfaces[link].vertices)[surfaces[link].faces] for link in links]
@@ -152,7 +155,8 @@ class PosedTriangles:
 
 
 def robot_views(surfaces: Surfaces, poses: Sequence[Poses]) -> list[RobotView]:
-    """Return the model's views in poses (4, 4) by link; links that do not move between them are prepared once."""
+    """Return the model's views in several poses (links at `poses[i][link]`, 4x4). Links that do not move between them,
+    most triangles of a robot, are prepared once."""
     still = [link for link in surfaces if all(np.array_equal(pose[link], poses[0][link]) for pose in poses)]
     base, moving = PosedTriangles(surfaces, poses[0], still), [link for link in surfaces if link not in still]
     return [RobotView([base, PosedTriangles(surfaces, pose, moving)]) for pose in poses]
@@ -197,8 +201,9 @@ def register_returns(
     clouds: Sequence[np.ndarray], lidars: Sequence[np.ndarray], views: Sequence[RobotView], origins: np.ndarray,
     range_noise: float,
 ) -> BodyRegistration | None:  # fmt: skip
-    """Return the motion between model and returns, or None for too few returns near it. By pose, `clouds` (N, 3) are in
-    base_footprint, `lidars` (N,) at `origins` (L, 3) are theirs, -1 if unknown, and `views` are of the model."""
+    """Return the motion between model and returns, or None if too few returns are near the model. `clouds` (N, 3) are
+    in base_footprint, one per pose; `lidars` (N,) at `origins` (L, 3) are theirs, -1 if unknown; `views` are the model
+    in these poses."""
     # Errors of each lidar that no cloud can be corrected for: ranges are longer near it, and at grazing incidence.
     errors = np.zeros((len(origins), 2))
     precisions = np.tile([UNKNOWN_SENSOR.near_range**-2, UNKNOWN_SENSOR.incidence**-2], len(origins))

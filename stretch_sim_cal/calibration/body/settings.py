@@ -98,7 +98,8 @@ def zone_settings(path: Path) -> ZoneSettings:
 
 
 def fit_settings(path: Path, given: Mapping[str, Any] | None = None) -> FitSettings:
-    """Return a file's settings of fit and heights, replaced by those `given` by key of `FIT`. Raises `InputError`."""
+    """Return the fit's settings of a file, replaced by those `given` (by key of `FIT`, if not None), with the heights
+    of the zones. Raises `InputError`."""
     written = _section(read_settings(path), "fit", FIT, path)
     values = {key: _allowed(value, FIT[key], f"{path}: fit: {key}") for key, value in written.items()}
     for key, value in (given or {}).items():

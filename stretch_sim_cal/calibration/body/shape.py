@@ -39,7 +39,8 @@ Fit = Callable[[Place, np.ndarray, Sequence[Shape]], list[Shape]]
 
 @dataclass(frozen=True)
 class PoseEvidence:
-    """The area that the robot covers at commanded joint values: points (K, 2) in base_footprint."""
+    """The area that the robot covers in one pose: points (K, 2) in base_footprint at the commanded values of its
+    joints."""
 
     name: str
     commanded: Mapping[str, float]
@@ -188,7 +189,8 @@ def most_alike(options: Sequence[Sequence[Shape]], count: int) -> list[Shape]:
 
 
 def _chosen_capsules(options: Sequence[Sequence[TaperedCapsule]], pairs: np.ndarray) -> list[TaperedCapsule]:
-    """Return by grid point the good capsule, ends in either order, most like those adjacent (conditional modes)."""
+    """Return for each grid point the capsule, of those as good as its smallest, with ends in either order, that changes
+    least from adjacent ones (iterated conditional modes)."""
     forms = []
     for capsules in options:
         good = [capsule for capsule in capsules if capsule.area <= AS_GOOD * capsules[0].area]
@@ -439,8 +441,9 @@ class BodyShapeSettings:
 
 @dataclass(frozen=True)
 class BodyShapeFit:
-    """The model and, by sample, the evidence's protrusion (m, at most 1e-6 at grid points) and the shape's area;
-    `protrusion_between` is the largest between grid points before and after that was enclosed, None if unknown."""
+    """The model and, by sample, the evidence's protrusion (m, at most 1e-6 at grid points) and the shape's area.
+    `protrusion_between` is the largest between grid points on the verified grid, before and after the shapes were
+    changed to enclose it; None if the outline between them is unknown."""
 
     model: BodyShapeModel
     protrusions: np.ndarray

@@ -31,8 +31,9 @@ def floor_with_left_at(file: CalibrationFile, base_from_left: np.ndarray, descri
 def with_units(
     file: CalibrationFile, by_units: FloorByUnits, units: tuple[np.ndarray, ...], covariance: np.ndarray
 ) -> CalibrationFile:
-    """Return the file with its floor updated by the lidars' errors `units` (n,), with the `covariance` (14 n, 14 n) of
-    the scalars among them. `by_units` is of that floor, perhaps of the first lidars only."""
+    """Return the file with its floor updated by the lidars' errors: their parameters `units` (n,), with the
+    `covariance` (14 n, 14 n) of the scalars among them. `by_units` is of that floor, perhaps of the first of these
+    lidars only."""
     if file.floor_plane is None:
         return file
     count = len(by_units.scalars)
@@ -50,7 +51,8 @@ def _with_plane(file: CalibrationFile, plane: Plane, fields: dict) -> Calibratio
 
 
 def with_uncertain_left(file: CalibrationFile, covariance: np.ndarray) -> CalibrationFile:
-    """Return the file with the left lidar's covariance (6, 6), in base_link, added to the floor's, kept as a field."""
+    """Return the file with the covariance (6, 6) of the left lidar's pose, over twists in base_link, added to the
+    floor's; the latter without it stays as another field."""
     if file.floor_plane is None:
         return file
     # A twist (v, w) moves the floor: its normal n to n + w x n, its offset by -n . v.
@@ -82,8 +84,9 @@ def with_mounts(
     file: CalibrationFile, result: MountsResult, robot_id: str, described_left: np.ndarray,
     observations: Observations | None = None,
 ) -> CalibrationFile:  # fmt: skip
-    """Return a copy of the file with the extrinsics, its floor moved with the left lidar, described at `described_left`
-    (4, 4), and updated by the lidars' errors if the `observations` allow. Raises `Refused` for refusals."""
+    """Return a copy of the file that holds the extrinsics, with its floor moved with the left lidar and, if the
+    `observations` have the floor's dependence on the lidars' errors, updated by these. `described_left` (4, 4) is the
+    described pose of the left lidar. Raises `Refused` for a result with refusals."""
     if not result.accepted:
         raise Refused(f"the mounts were refused and are not written: {'; '.join(result.refusals)}")
     poses = {name: pose.tolist() for name, pose in result.base_from_lidar.items()}

@@ -34,7 +34,8 @@ UNCONVERGED = Finding(
 
 @dataclass(frozen=True)
 class LeaningLink:
-    """A link without which the lidars differ by twists `change` (6 n,), with their largest chi square per value."""
+    """A link without whose returns the lidars' poses differ by the twists `change` (6 n,) in base_link, and the chi
+    square per value of that, of the lidar of which it is largest."""
 
     link: str
     change: np.ndarray
@@ -98,7 +99,8 @@ def mount_warnings(
 
 
 def near_ranges(name: str, errors: np.ndarray, covariance: np.ndarray) -> list[Finding]:
-    """Return a finding of a lidar's largest error (k,; m) at `NEAR_RANGES`, if it is significant and matters."""
+    """Return a finding of the largest of a lidar's errors (k,) in m at `NEAR_RANGES`, with their covariance (k, k), if
+    it is significant and matters."""
     worst = np.argmax(np.abs(errors))
     error, significant = errors[worst], np.abs(errors[worst]) > MISPLACED * np.sqrt(covariance[worst, worst])
     return when(
@@ -135,7 +137,8 @@ def mount_refusals(
 
 
 def not_in_pose(behind: Mapping[str, float]) -> list[Finding]:
-    """Return a refusal if the robot was not where its joint states are: by sample, shares of returns behind it."""
+    """Return why the extrinsics are rejected if the robot was elsewhere than its joint states: by the share of returns
+    behind the model, by sample."""
     elsewhere = sorted((name for name, share in behind.items() if share > MOST_BEHIND), key=lambda name: -behind[name])
     return when(
         bool(elsewhere), "robot_elsewhere",

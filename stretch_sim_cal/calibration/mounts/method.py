@@ -1,4 +1,5 @@
-"""The lidar extrinsics, base_link_from_lidar, by the returns from the robot against its model (docs/mounts.md)."""
+"""The lidar extrinsics, base_link_from_lidar, by the returns from the robot, against its model at the joint values
+(method and assumptions: docs/mounts.md)."""
 
 import itertools
 from collections.abc import Callable, Mapping, Sequence
@@ -124,8 +125,9 @@ def _cost(seen: Seen, poses: Poses, settings: MountSettings) -> float:
 
 
 def consistent(matches: Matches, residuals: np.ndarray, sample: PosedSample, unknowns: RobotUnknowns) -> np.ndarray:
-    """Return a mask (M,) of the matches in patches whose median residual is explained by estimated links, model and
-    noise. An object on a surface, no thicker than the noise, shifts that median, and no single return by much."""
+    """Return a mask (M,) of the matches in patches whose median residual, with the estimated links, is explained by
+    model and noise. An object that is fixed to a surface and no thicker than the noise shifts the median of its patch,
+    and no single return by much."""
     count, settings = len(matches.indices), unknowns.settings
     if not count:
         return np.zeros(0, dtype=bool)
@@ -146,7 +148,8 @@ def consistent(matches: Matches, residuals: np.ndarray, sample: PosedSample, unk
 
 
 def link_residuals(unknowns: RobotUnknowns, seen: np.ndarray, errors: ModelErrors) -> list[results.LinkResidual]:
-    """Return the error of every link with returns, `seen` (l,), largest first; sigmas are of this robot's links."""
+    """Return the estimated error of every link with returns, `seen` (l,), largest first; in sigma of its prior, or of
+    the errors of this robot's links if these are larger."""
     priors = np.sqrt(unknowns.variances())
     residuals = []
     for index in np.flatnonzero(seen):
@@ -175,7 +178,8 @@ def residuals_of(models: list[PosedSample], poses: Poses, gate: float, corrected
 
 
 def seen_through(models: Sequence[PosedSample], poses: Poses, corrected: Corrected) -> dict[str, float]:
-    """Return by sample with enough rays on the model, not at an edge, the share with returns clearly behind it."""
+    """Return, by the name of each sample with enough rays that meet the model, not at an edge, the share of these whose
+    returns lie clearly behind it; `corrected` as of `residuals_of`."""
     shares = {}
     for model in models:
         behind = []
@@ -226,7 +230,8 @@ def cloud_readers(sensors: Sensors, samples: Sequence[MountSample], lidars: Sequ
 
 @dataclass(frozen=True)
 class _Matched:
-    """A lidar's matches in a sample, their returns, residuals (M,), and noise (M,) over a near, bright surface's."""
+    """The matches of a lidar in a sample, their returns, residuals (M,), and noise (M,) over that of a near, bright
+    surface."""
 
     lidar: str
     sample: int
@@ -314,7 +319,8 @@ class _Mounts:
         return clouds
 
     def _matched(self, clouds: Mapping[tuple[str, int], Returns], step: int) -> list[_Matched]:
-        """Return what the model should explain: near it, not grazing, not at an edge, later not in patches off it."""
+        """Return the returns that the model should explain: near it, not grazing, not at an edge, after the first step
+        not in patches that are off the surface as a whole."""
         gate = GATE * float(np.hypot(self.settings.range_noise, self.settings.link_position))
         matched = []
         for (name, index), returns in clouds.items():
@@ -333,7 +339,8 @@ class _Mounts:
         return matched
 
     def _noise(self, matched: list[_Matched]) -> float:
-        """Return the range noise (m) of a near, bright surface by the residuals' median, within bounds."""
+        """Return the noise (m) along the ray of a near, bright surface by the median of the residuals, within
+        bounds."""
         along, bound = np.concatenate([each.along / each.relative_noise for each in matched]), self.settings.range_noise
         return float(np.clip(robust_deviation(along), bound / 4, 2 * bound)) if len(along) else bound
 

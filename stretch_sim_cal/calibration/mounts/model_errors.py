@@ -1,4 +1,5 @@
-"""Estimates the variances of the model's errors: empirical Bayes (MacKay, "Bayesian interpolation"; docs/mounts)."""
+"""Estimates the variances of the robot model's errors with the errors themselves: empirical Bayes, by the evidence (D.
+MacKay, Bayesian interpolation, 1992). Method: docs/mounts.md."""
 
 from dataclasses import dataclass, replace
 
@@ -16,7 +17,8 @@ MOST_RELEASED = 3
 
 @dataclass(frozen=True)
 class ModelErrors:
-    """A `solution` (n,) with its `covariance` (n, n), the scales, and the links (indices) `released` as outliers."""
+    """The `solution` (n,) of a system with its `covariance` (n, n), the scales of joint origins and of meshes, and the
+    links (indices) that were `released` as outliers."""
 
     solution: np.ndarray
     covariance: np.ndarray
@@ -29,8 +31,9 @@ def with_model_errors(
     information: np.ndarray, gradient: np.ndarray, unknowns: RobotUnknowns, most_released: int = MOST_RELEASED,
     reached: np.ndarray | None = None,
 ) -> ModelErrors:  # fmt: skip
-    """Solve `information @ step = gradient` (n), with the variances of the links' errors by the returns, and at most
-    `most_released` links released. Priors, included, are of the step and the errors `reached` (n,) together."""
+    """Solve `information @ step = gradient` (n), including the links' priors, with the variances of the links' errors
+    by the returns and at most `most_released` links released. `reached` (n,) are the errors at which the system is
+    linearised (joints' zeros): priors are of the whole errors, not of the step."""
     reached = np.zeros(len(gradient)) if reached is None else reached
     system = _System(information, gradient + information @ reached, unknowns)
     released: list[int] = []
@@ -46,7 +49,8 @@ def with_model_errors(
 
 
 class _System:
-    """The observable unknowns in `groups` of one prior: six of each of `count` origins, of each mesh, each zero."""
+    """The observable unknowns in `groups` with a scale of their prior: six of each of `count` joint origins, then of
+    each mesh, then each zero of a joint."""
 
     def __init__(self, information: np.ndarray, gradient: np.ndarray, unknowns: RobotUnknowns):
         self._all_priors = priors = unknowns.variances()
@@ -67,7 +71,8 @@ class _System:
         self.groups = sorted(set(self._group.tolist()))
 
     def evidence(self, released: list[int]) -> np.ndarray:
-        """Return twice the evidence's logarithm with groups `released` by scales of meshes (rows) and of origins."""
+        """Return twice the logarithm of the evidence of every pair of scales, with groups `released`: a row for each
+        scale of the meshes, a column for each of the joint origins."""
         evidence, priors = np.full((len(SCALES), len(SCALES)), -np.inf), (np.log(SCALES) / SCALE_DEVIATION) ** 2
         for row, mesh in enumerate(SCALES):
             try:
@@ -151,7 +156,8 @@ class _OriginScales:
         self.evidence = half[:, -1] @ half[:, -1] + self._along @ along - size - constant
 
     def posterior(self, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the solutions (s, n) at all scales, and their covariances' sum (n, n) with these weights (s,)."""
+        """Return the solutions (s, n) at every scale, and the sum (n, n) of their covariances with these weights
+        (s,)."""
         inverse = solve_triangular(self._root, np.eye(len(self._root)), lower=True, check_finite=False)
         of_others, number = inverse.T @ self._half, len(self._origins)
         axes = np.empty((number + len(self._others), number))

@@ -1,4 +1,5 @@
-"""The residual block of the robot's surfaces: returns' distances from them, and derivatives by the unknowns."""
+"""The residual block of the robot's surfaces: the distances of the returns from the model along their rays, and their
+derivatives by the unknowns of the robot."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -25,7 +26,8 @@ BEYOND, CLOSE = 1e-4, 0.006  # m behind a surface: the start of the further ray,
 
 @dataclass(frozen=True)
 class LidarRays:
-    """A lidar's returns in its frame: `points` (N, 3), and their rays' `origins` (N, 3), by default the frame's."""
+    """Returns of a lidar in its frame: `points` (N, 3), and the `origins` (N, 3) of their rays, by default the
+    frame's."""
 
     points: np.ndarray
     origins: np.ndarray | float = 0.0
@@ -66,7 +68,8 @@ class Matches:
         return replace(self, distances=self.distances + error * (1.0 - self.incidence))
 
     def rows(self, about: np.ndarray | float = 0.0) -> tuple[np.ndarray, np.ndarray]:
-        """Return the distances' derivatives (M, 6) by a twist of the lidar about a point (3,), and the distances."""
+        """Return the derivatives (M, 6) of the distances by a twist of the lidar about a point (3,), and the
+        distances."""
         return by_twist(self.hits - about, self.normals), self.distances
 
     @property
@@ -85,7 +88,8 @@ class PosedSample:
         self, sample: MountSample, surfaces: Surfaces, base_from_link: Poses,
         view: RobotView | None = None, number: int | None = None,
     ):  # fmt: skip
-        """`view` is of the surfaces in this pose; `number` of several samples, whose readings err independently."""
+        """`view` is that of the surfaces in this pose, if there is one; `number` the index among several samples, whose
+        readings have independent errors."""
         self.sample, self.number, self.base_from_link = sample, number, base_from_link
         self._view = view or robot_views(surfaces, [base_from_link])[0]
         corners = np.concatenate([apply(self.base_from_link[link], s.corners) for link, s in surfaces.items()])
@@ -100,7 +104,8 @@ class PosedSample:
         return cloud[((seen > self._low) & (seen < self._high)).all(axis=1)]
 
     def match(self, rays: LidarRays, base_from_lidar: np.ndarray, gate: float, grazing: float) -> Matches:
-        """Return the returns within `gate` (m) of the model along rays whose cosine of incidence exceeds `grazing`."""
+        """Return the returns within `gate` (m) of the model along their rays, with a cosine of incidence above
+        `grazing`."""
         points = apply(base_from_lidar, rays.points)
         origins = np.broadcast_to(apply(base_from_lidar, np.zeros(3) + rays.origins), points.shape)
         directions = _unit(points - origins)
@@ -113,7 +118,8 @@ class PosedSample:
         return Matches(points, origins, hits, ahead * incidence, normals, incidence, links, kept)
 
     def inside(self, matches: Matches, angle: float, margin: float) -> np.ndarray:
-        """Return which matches' neighbours, the larger of `angle` (rad) and `margin` (m) aside, meet the same plane."""
+        """Return a mask (M,) of the matches whose neighbours, beside the ray by the larger of `angle` (rad) and
+        `margin` (m), meet the same plane."""
         directions = _unit(matches.hits - matches.origins)
         aside = np.where(np.abs(directions[:, 2:]) < 0.9, [[0.0, 0.0, 1.0]], [[1.0, 0.0, 0.0]])
         across = _unit(np.cross(directions, aside))
@@ -384,7 +390,8 @@ class CloudReader:
         return LidarRays(*self.model.corrected_with_origins(returns, 1.0, values))
 
     def relative_noise(self, returns: Returns, cosines: np.ndarray) -> np.ndarray:
-        """Return the range noise at `cosines` (N,) of incidence over that of a near, bright surface, or `noise`."""
+        """Return the range noise of returns at `cosines` (N,) of incidence, by the sensor file, over that of a near,
+        bright surface at normal incidence, or over `noise`."""
         if self._relative_noise is None:
             return np.ones(len(returns))
         return self._times * self._relative_noise(returns.ranges, cosines, returns.echo)

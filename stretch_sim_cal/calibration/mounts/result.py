@@ -51,7 +51,8 @@ class MountSettings:
 
 @dataclass(frozen=True)
 class JointOffset:
-    """A joint's zero offset, in m, or rad if it `turns`, if `separable` from the extrinsics, and its error of scale."""
+    """The zero offset of a joint, in m, or in rad if `turns`, whether it is `separable` from the extrinsics with these
+    poses, and its relative error of scale."""
 
     joint: str
     value: float
@@ -82,8 +83,9 @@ class LinkResidual:
 
 @dataclass(frozen=True)
 class Residuals:
-    """Returns on rays that meet the model, not from behind it: `points` (N, 3) in base_link, `hits` (N, 3), `distances`
-    (N,) in m in front of the surface, `near` (N,) within the noise, `links` (N,), `samples` (N,)."""
+    """Returns whose rays meet the model, for pictures: `points` (N, 3) in base_link, `hits` (N, 3) of their rays,
+    `distances` (N,) in m from the surface there, positive in front of it, `near` (N,) within the noise, `links` (N,)
+    that their rays meet, `samples` (N,). Returns from behind the model are excluded."""
 
     points: np.ndarray
     hits: np.ndarray

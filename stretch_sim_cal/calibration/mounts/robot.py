@@ -1,4 +1,5 @@
-"""Lidar extrinsics with a description: by a dataset, as its joints, their quick check, and the most useful pose."""
+"""Lidar extrinsics with a robot's description: by a dataset of arm poses, as joints of the description, their quick
+check in an alignment run, and the arm pose that would gain most."""
 
 import itertools
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -41,8 +42,9 @@ def mount_settings(
     range_noise: float = 0.01, link_mm: float = 1.0, link_deg: float = 0.1, with_joint_offsets: bool = False,
     sensor: Sensors = None, profile: RobotProfile | None = None,
 ) -> MountSettings:  # fmt: skip
-    """Return the settings for a robot (by default a Stretch) whose links, joints' readings and zeros, wider
-    `with_joint_offsets`, have priors of `link_mm` and `link_deg` per axis. Raises `InputError` for other values."""
+    """Return the settings for a robot (by default a Stretch) whose links have standard deviations of `link_mm` and
+    `link_deg` per axis. These are also the priors of the joints' readings in each pose and of their zeros, which are
+    wider `with_joint_offsets`. Raises `InputError` for values out of bounds."""
     bounds = ("range noise", range_noise, 0.2), ("link mm", link_mm, 50.0), ("link deg", link_deg, 10.0)
     for name, value, high in bounds:
         if not 0 <= value <= high or (name == "range noise" and value == 0):
@@ -106,7 +108,7 @@ class MountedRobot:
                 yield ", ".join(words), commanded
 
     def _ancestors_of(self, link: str) -> tuple[str, ...]:
-        """Return the links with a surface between a link and base_link, the nearest first."""
+        """Yield the links with a surface between a link and base_link, the nearest first."""
         parents = (joint.parent for joint in reversed(self.model.chain(link)))
         before = itertools.takewhile(lambda parent: parent != self._base, parents)
         return tuple(parent for parent in before if parent in self.surfaces)
@@ -130,7 +132,8 @@ class MountedRobot:
 
 
 def samples_of(dataset: Any, robot: MountedRobot, offsets: Sequence[str]) -> list[MountSample]:
-    """Return the samples of a `recording.dataset.Dataset`. Raises `InputError` without raw clouds or joint values."""
+    """Return the samples of a `recording.dataset.Dataset`, of the lidars that saw it. Raises `InputError` if a sample
+    lacks raw clouds or joint values."""
     samples: list[MountSample] = []
     for sample in dataset.samples:
         clouds = {name: sample.cloud(name) for name in robot.nominal if name in dataset.lidars}
@@ -166,7 +169,8 @@ def solve_samples(
 
 
 def residuals_at(dataset: Any, robot: MountedRobot, poses: Poses, known: Observations | None = None) -> Residuals:
-    """Return the residuals of a dataset with the lidars at poses (4, 4) by name, without their errors if `known`."""
+    """Return the distances of a dataset's returns from the model with the lidars at poses (4, 4) by name, without the
+    lidars' errors if they are `known`."""
     samples = samples_of(dataset, robot, ())
     for number, sample in enumerate(samples if known is not None and known.by_ring else ()):
         corrected = {name: known.corrected(name, cloud) for name, cloud in sample.clouds.items()}
@@ -177,7 +181,8 @@ def residuals_at(dataset: Any, robot: MountedRobot, poses: Poses, known: Observa
 
 @dataclass(frozen=True)
 class Chosen:
-    """A pose, and the worst lidar's standard deviation over its bound with it (`deviation`) and without (`before`)."""
+    """A pose by its name, and the standard deviation of the worst lidar over its bound, with it (`deviation`) and
+    without it (`before`)."""
 
     name: str
     deviation: float

@@ -85,7 +85,8 @@ def gazebo_description(
 ) -> str:  # fmt: skip
     """Return the URDF text to spawn, with "cpu" or "gpu" lidars of `sensors` by name; its meshes are written to
     `folder`. Collision shape and visual of every link are what the embedded simulator casts rays against. Joints have
-    no limits there, commands keep within them. A base that drives moves by `FLOOR_JOINTS`, another is fixed."""
+    no limits there: commands keep within them. A base that drives is moved by `FLOOR_JOINTS`, another is fixed to the
+    world."""
     robot = parse_xml(simulated_description(setup), "description for Gazebo")
     profile, model = setup.profile, parse_urdf(robot, source="description for Gazebo")
     for joint in sorted(profile.joint_positions(model, dict.fromkeys(profile.commanded_limits(model), 0.0))):

@@ -30,7 +30,8 @@ class Installation:
     python_path: str = ""
 
     def lidar(self, wanted: str) -> str:
-        """Return "cpu" or "gpu" for a choice of `LIDARS`; `auto` prefers the exact CPU lidar. Raises `InputError`."""
+        """Return "cpu" or "gpu" for a choice of `LIDARS`; `auto` prefers the CPU lidar, which is exact and needs no
+        renderer. Raises `InputError` if Gazebo does not have that one."""
         if wanted not in LIDARS:
             raise InputError(f"lidar '{wanted}' is unknown; available: {', '.join(LIDARS)}")
         if wanted == "cpu" and not self.has_cpu_lidar:
@@ -63,7 +64,8 @@ def find_gazebo() -> Installation:
 
 
 def choose_bindings(modules: list[str]) -> tuple[str, str]:
-    """Return (module, generation) of the newest known of the modules `transport...`. Raises `InputError`."""
+    """Return (module, generation) of the newest known bindings among the modules `transport...` of package `gz`. Raises
+    `InputError` without any."""
     if "transport" in modules:
         return "gz.transport", UNVERSIONED
     numbers = sorted(int(name.removeprefix("transport")) for name in modules)

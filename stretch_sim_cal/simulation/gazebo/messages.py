@@ -53,7 +53,8 @@ def _varint(view: memoryview, at: int) -> tuple[int, int]:
 
 
 def encode(*parts: tuple[int, int | bool | float | str | bytes]) -> bytes:
-    """Return a serialised message of (field number, value): ints and bools as varints, floats as doubles."""
+    """Return a serialised message of (field number, value): ints and bools as varints, floats as doubles, the rest as
+    bytes."""
     message = bytearray()
     for number, value in parts:
         if isinstance(value, float):

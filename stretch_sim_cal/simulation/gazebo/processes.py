@@ -42,8 +42,9 @@ def load_bindings(module: str, python_path: str = "") -> ModuleType:
 
 
 class Subscriptions:
-    """Subscriptions to topics, in a process of their own, that may be replaced at any time (`renewals` counts it), also
-    if the transport crashes there; callbacks get serialised messages, one at a time in a thread of this one."""
+    """Subscriptions to topics, in a process of their own; callbacks get serialised messages, one at a time in a thread
+    of this one. That process may be replaced at any time (`renewals` counts it), also if the transport has crashed
+    there."""
 
     def __init__(self, bindings: str, environment: Mapping[str, str], python_path: str = ""):
         self._start = lambda: _own_process("listen", bindings, python_path, environment)
@@ -309,8 +310,9 @@ def own_partition() -> dict[str, str]:
 
 
 class Server:
-    """A Gazebo, run by `start` with the SDF file `world`; `program` is `gz`, `options` are of `gz sim`, output goes to
-    `log`, by default in the world's `folder`, which is removed when Gazebo is stopped or this process dies."""
+    """A Gazebo, run by `start` with the SDF file `world`. `program` is `gz`, `options` are of `gz sim`; `folder`, which
+    holds the world, is made here if it is missing, and removed when Gazebo is stopped or this process dies. Gazebo's
+    output goes to the file `log`, by default in `folder`."""
 
     def __init__(
         self, program: str, folder: Path, environment: Mapping[str, str], options: Sequence[str] = ("-s",),

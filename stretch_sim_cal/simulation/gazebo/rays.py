@@ -46,7 +46,8 @@ class Grid:
         return directions(*np.broadcast_arrays(elevations[:, None], azimuths))
 
     def published(self, lidar: str) -> np.ndarray:
-        """Return the directions (rows, columns, 3) that a lidar publishes: "gpu" sums steps in single precision."""
+        """Return the directions (rows, columns, 3) that a "cpu" or "gpu" lidar publishes: a gpu_lidar sums many steps
+        in single precision, up to a hundredth of a degree off."""
         if lidar == "cpu":
             return self.directions()
 
@@ -65,7 +66,8 @@ class Grid:
 
 
 def grid_for(sensor: Sensor, lidar: str) -> Grid:
-    """Return the grid of a "cpu" or "gpu" lidar for a sensor: the fewest rows within `ROW_TOLERANCE`, or the best."""
+    """Return the grid of a "cpu" or "gpu" lidar for a sensor: the fewest rows of which one is within `ROW_TOLERANCE` of
+    every channel, or the best within `MOST_RENDERED` or `CAST_PER_RAY`."""
     turns = -(-DENSE_COLUMNS // sensor.azimuth_steps) if lidar == "gpu" else 1
     columns = turns * sensor.azimuth_steps
     below, above = ROWS_BEYOND if lidar == "gpu" else (0.0, 0.0)
@@ -84,8 +86,9 @@ def grid_for(sensor: Sensor, lidar: str) -> Grid:
 def texel_directions(rays: np.ndarray, texels: int) -> tuple[np.ndarray, np.ndarray]:
     """Return the unit directions (..., 3) of the centres of the texels that rays (..., 3) fall into, with `texels` on a
     side of a cube's face, and the distance (...) of each ray from its texel's border, in texels. The face is that of
-    the largest component; on it the other two, divided by that one, are cut into even steps, as in gz-rendering 8
-    (Harmonic) and, by their sources, 9 (Ionic), 10 (Jetty) and the main branch of June 2026."""
+    the largest component; on it the other two, divided by that one, are cut into even steps. Texels are those of
+    gz-rendering 8 (Harmonic) and, by their sources, of 9 (Ionic), 10 (Jetty) and the main branch of June 2026; another
+    generation's would be a table here or in `face_texels`."""
     on_cube = rays / np.abs(rays).max(axis=-1, keepdims=True)
     across = np.abs(on_cube) < 1.0
     places = 0.5 * texels * (on_cube + 1.0)
@@ -112,7 +115,8 @@ class CastRays:
     exact: bool = True
 
     def points(self, cloud: np.ndarray) -> np.ndarray:
-        """Return these rays' points (N, 3) float32 by a cloud (rows, columns, 3), not finite for misses."""
+        """Return the points (N, 3) float32 of these rays in the lidar's frame, not finite for misses, by a cloud
+        (rows, columns, 3)."""
         points = self._given(cloud)
         if self.exact:
             ranges = self.ranges(cloud)

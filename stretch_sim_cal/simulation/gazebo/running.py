@@ -39,7 +39,8 @@ AT_REST = 50  # clocks
 class RunningWorld:
     """The world `name` in a Gazebo of its own, paused between its steps; `time` is the simulated one in ns. `start`
     runs it with the present file `world` in `folder`, which is removed when this process dies. `options` are of `gz
-    sim`, whose output goes to `log`, by default in `folder`. If Gazebo fails, every method raises `RunFailure`."""
+    sim`, whose output goes to `log`, by default in `folder`. Every method raises `RunFailure` with Gazebo's last output
+    if Gazebo fails."""
 
     def __init__(self, installation: Installation, name: str, folder: Path, options: Sequence[str], log: Path | None):
         self._installation, self._name = installation, name
@@ -119,7 +120,8 @@ class RunningWorld:
         return self._commander.connected([_command_topic(joint) for joint in joints], "gz.msgs.Double")
 
     def lead(self, targets: Mapping[str, float], duration: float) -> messages.JointStates:
-        """Lead joints to positions, all sent every time, for `duration` s, and return where they are then."""
+        """Lead joints to positions for `duration` s, and return where they are then. All targets are sent every time,
+        so that none can be lost for longer than a step."""
         due = self.advance(duration, targets)
         self.wait(
             lambda: self._states if self._states[0] >= due else None,
@@ -264,7 +266,8 @@ class Clouds:
         self._world.subscribe(self._topic, "gz.msgs.PointCloudPacked", self._hear)
 
     def taken_at(self, stamp: int) -> bytes:
-        """Wait for the cloud of that time (ns); `NOT_CAST` without a subscriber, `LEFT_OUT` if none comes."""
+        """Wait for the cloud of that past time (ns); `NOT_CAST` without a subscriber then, `LEFT_OUT` if it does not
+        come. Raises `RunFailure` if the lidar is silent for long."""
         asked, missing = time.monotonic(), f"{self._topic} has not published its scan of {stamp * 1e-9:.3f} s"
         return self._world.wait(lambda: self._look(stamp, asked), missing)
 

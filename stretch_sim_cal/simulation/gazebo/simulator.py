@@ -1,4 +1,5 @@
-"""Gazebo behind the embedded simulator's interface, stepped in a closed loop. Time begins with the robot stowed."""
+"""Gazebo behind the interface of the embedded simulator, stepped in a closed loop. Simulated time begins when the robot
+stands stowed in its world and all lidars have published."""
 
 import contextlib
 import dataclasses
@@ -151,7 +152,8 @@ class GazeboSimulator:
         return states
 
     def _let_settle(self) -> None:
-        """Let the renderer rest, after every step until all lidars have been rendered: one may come a scan later."""
+        """Let the renderer rest, again after every step until all lidars have been rendered: the second lidar's first
+        cloud may come only with the first one's next."""
         if self.lidar == "gpu":
             lately, clouds = self._unsettled, list(self._clouds.values())
             self._unsettled = not all(one.rendered(self.period) for one in clouds)
@@ -171,7 +173,8 @@ class GazeboSimulator:
 
     @contextlib.contextmanager
     def _letting_time_pass_unnoticed(self) -> Iterator[None]:
-        """A context in which time passes in Gazebo only, whole periods; then base and joints are where they were."""
+        """A context in which time passes in Gazebo only, some scans' periods. At its end base and joints are again
+        where they are led to at present."""
         period, begin = round(self.period * 1e9), self._world.time
         yield
         rest = (begin - self._world.time) % period
@@ -373,8 +376,9 @@ def measured(
     described: EmbeddedSimulator, side: str, tick: int, start: float, rays: CastRays, cloud: np.ndarray
 ) -> np.ndarray:
     """Return the points of `POINT_DTYPE` that a lidar's unit publishes of a cloud of Gazebo's, begun at `start` in s.
-    Positions are Gazebo's; normals and reflectivities come from `described` with joints and base where they were, or,
-    for points that it does not have (edges, objects of Gazebo's), are of a surface that faces the lidar."""
+    Positions are Gazebo's; normals and reflectivities come from `described` with joints and base where they were.
+    Points that it does not have (edges, objects of Gazebo's) get a surface of the sensor's reflectivity that faces the
+    lidar."""
     ranges = rays.ranges(cloud)
     points = rays.points(cloud)
     distances, normals, reflectivities = described.along(side, rays.directions, rays.height, start)
@@ -388,8 +392,9 @@ def measured(
 def published(
     lidar: Lidar, tick: int, start: float, xyz: np.ndarray, normals: np.ndarray, reflectivities: np.ndarray | float
 ) -> np.ndarray:
-    """Return the points of `POINT_DTYPE` that a unit publishes of exact points (N, 3) float32, cast at `start` (s), in
-    firing order, not finite for misses, on surfaces of normals (N, 3; NaN: facing it) and reflectivities (N,)."""
+    """Return the points of `POINT_DTYPE` that a unit publishes of exact points (N, 3) float32 in its frame, in firing
+    order, not finite for misses, on surfaces of unit normals (N, 3; NaN: facing the lidar) and reflectivities (N,).
+    `start` (s) is when it casts the scan."""
     sensor, values, model = lidar.sensor, lidar.unit.values, lidar.model
     points = np.ascontiguousarray(xyz.T, dtype=float)  # by coordinate: (3, N) is three times as fast here
     hit = np.isfinite(points).all(axis=0)
