@@ -74,6 +74,11 @@ def default_path(environment: Mapping[str, str] | None = None) -> Path:
     return Path("~/.stretch/calibration").expanduser() / FILE_NAME
 
 
+def named_or_default(name: str) -> Path:
+    """Return the path of the calibration file that a parameter names, which no shell has expanded, or the default."""
+    return Path(name).expanduser() if name else default_path()
+
+
 def default_robot_id(environment: Mapping[str, str] | None = None) -> str:
     """Return the robot's name for the entries: `$HELLO_FLEET_ID`, else "unknown"."""
     return (os.environ if environment is None else environment).get("HELLO_FLEET_ID") or "unknown"

@@ -22,7 +22,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from stretch_sim_cal import command, programs
-from stretch_sim_cal.calibration.calibration_file import CalibrationFile, default_path
+from stretch_sim_cal.calibration.calibration_file import CalibrationFile, named_or_default
 from stretch_sim_cal.calibration.driving import DrivenResult
 from stretch_sim_cal.collection.drive_plan import SCANS, DrivePlan, Known, Stop
 from stretch_sim_cal.collection.settings import CollectionSettings
@@ -224,7 +224,7 @@ class SimulatedFrames(FrameListener):
     def tree(self) -> FrameTree:
         options, tree = self._context.options, self.described
         if all(hasattr(options, option.name) for option in CALIBRATED_FRAMES):
-            file = CalibrationFile.load_or_empty(getattr(options, "calibration_file", "") or default_path())
+            file = CalibrationFile.load_or_empty(named_or_default(getattr(options, "calibration_file", "")))
             frames = calibrated_frames(file, options, tree.resolve(options.left_lidar_frame))
             for (parent, child), pose in frames.items():
                 tree.connect(parent, child, pose)

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from stretch_sim_cal.calibration.calibration_file import CalibrationFile, default_path
+from stretch_sim_cal.calibration.calibration_file import CalibrationFile, named_or_default
 from stretch_sim_cal.calibration.observations import Observations, load_beside
 from stretch_sim_cal.collection.clearance import cropped
 from stretch_sim_cal.collection.plan import Pose, describe
@@ -307,5 +307,5 @@ def calibrated_poses(options, frames: FrameListener, watchdog, lidars: Iterable[
         base_from_left = frames.lookup(base, options.left_calibrated_frame)
     to_left = {"left": np.eye(4)} | dict(zip(calibrated, others, strict=True))
     placed = {name: footprint_from_base @ base_from_left @ pose for name, pose in to_left.items()}
-    file = CalibrationFile.load_or_empty(getattr(options, "calibration_file", "") or default_path())
+    file = CalibrationFile.load_or_empty(named_or_default(getattr(options, "calibration_file", "")))
     return CalibratedPoses(footprint_from_base, placed, load_beside(file))

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from stretch_sim_cal.calibration.calibration_file import CalibrationFile, default_path, default_robot_id
+from stretch_sim_cal.calibration.calibration_file import CalibrationFile, default_robot_id, named_or_default
 from stretch_sim_cal.calibration.mounts.file import left_pose, stored_mounts
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.files import version_of
@@ -42,7 +42,7 @@ class CalibrationWatch:
     """Keeps `file` up to date; `changed` is called after each change. An unusable file is a warning, once."""
 
     def __init__(self, context, changed: Callable[[], None] = lambda: None):
-        self.path = Path(context.options.calibration_file or default_path()).expanduser()
+        self.path = named_or_default(context.options.calibration_file)
         self._log, self._changed = context.log, changed
         self._read()
         context.every(LOOK_EVERY, self._refresh)

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from stretch_sim_cal.calibration import methods, values_file
-from stretch_sim_cal.calibration.calibration_file import CalibrationFile, default_path, default_robot_id
+from stretch_sim_cal.calibration.calibration_file import CalibrationFile, default_robot_id, named_or_default
 from stretch_sim_cal.calibration.checks import check_lidars
 from stretch_sim_cal.calibration.finding import ANOTHER_PLACE_MAY, OF_ALL_PLACES, coded
 from stretch_sim_cal.calibration.lidars import DescribedLidar, LidarAlignment
@@ -48,7 +48,7 @@ class _Files:
 
     def __init__(self, context: RobotContext):
         self._context, self._options = context, context.options
-        self.path = Path(self._options.calibration_file or default_path())
+        self.path = named_or_default(self._options.calibration_file)
         self.values = self._values_path()
 
     @property

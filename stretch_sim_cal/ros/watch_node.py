@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from stretch_sim_cal.calibration import watch as monitor
-from stretch_sim_cal.calibration.calibration_file import default_path
+from stretch_sim_cal.calibration.calibration_file import named_or_default
 from stretch_sim_cal.calibration.checks import check_lidars
 from stretch_sim_cal.calibration.mounts.file import stored_mounts
 from stretch_sim_cal.calibration.mounts.robot import MountedRobot
@@ -39,7 +39,7 @@ class Watcher:
         from diagnostic_msgs.msg import DiagnosticArray
 
         self._context, self._options = context, context.options
-        self._path = Path(self._options.calibration_file or default_path()).expanduser()
+        self._path = named_or_default(self._options.calibration_file)
         self._watchdog = context.watchdog(self._options.timeout)
         self._frames = FrameListener(context)
         self._body: dict[str, Any] | None = None
@@ -227,7 +227,7 @@ def watch(context: RobotContext) -> int:
     """Look every period, or less often if the looks take more than their share of a core; with a number of looks, end
     after them. Raises `Refused` then if something has changed, or if none of the looks could tell."""
     options, watcher = context.options, Watcher(context)
-    print(f"monitoring {options.calibration_file or default_path()}", flush=True)
+    print(f"monitoring {named_or_default(options.calibration_file)}", flush=True)
     while True:
         began, used = time.monotonic(), time.process_time()
         try:

@@ -5,6 +5,7 @@ import datetime
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -20,6 +21,7 @@ from stretch_sim_cal.calibration.calibration_file import (
     CalibrationFile,
     default_path,
     default_robot_id,
+    named_or_default,
 )
 from stretch_sim_cal.calibration.values_file import base_joint, default_values_path, lidar_joints, record_joints
 from stretch_sim_cal.errors import InputError, Refused
@@ -231,6 +233,7 @@ def test_a_broken_file_is_one_sentence_that_names_it(text, expected, tmp_path):
 UPDATES = 15
 WRITER = """
 import sys
+from pathlib import Path
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile
 
 print("ready", flush=True)
@@ -279,6 +282,8 @@ def test_the_files_lie_in_the_fleet_folder_or_at_home():
     assert str(default_path(fleet)) == "/fleet/stretch-se4-7/calibration_dual_lidar/dual_lidar_calibration.yaml"
     at_home = str(default_path({"HELLO_FLEET_PATH": "/fleet"}))
     assert at_home.endswith("/.stretch/calibration/dual_lidar_calibration.yaml")
+    # A parameter's value, of a launch file say, comes without a shell that expands it.
+    assert named_or_default("~/mine.yaml") == Path.home() / "mine.yaml" and named_or_default("") == default_path()
     assert (default_robot_id(fleet), default_robot_id({})) == ("stretch-se4-7", "unknown")
     assert str(default_values_path(fleet)) == "/fleet/stretch-se4-7/stretch_calibration_values.yaml"
     assert str(default_values_path({"HELLO_FLEET_ID": "r"})).endswith("/stretch_user/r/stretch_calibration_values.yaml")
