@@ -201,7 +201,8 @@ OUSTER_SINGLE = {
 
 def read_ouster(folder: Path) -> Iterator[Recorded]:
     """ouster-lidar/ouster-sdk: recordings of its tests, read by ouster-sdk itself."""
-    if importlib.util.find_spec("ouster") is None:
+    # An empty folder of that name is no package.
+    if importlib.util.find_spec("ouster") is None or importlib.util.find_spec("ouster.sdk") is None:
         raise InputError("ouster: needs the package ouster-sdk (pip install ouster-sdk)")
     root = folder / OUSTER / "tests"
     for name, (sensors, answer) in POSE_DELTAS.items():
