@@ -340,10 +340,10 @@ def uneven_channels(random: Random, clouds: Clouds) -> Edited:
 @of_clouds("half of the channels 5 to 40 mm longer", one_side)
 def boards(random: Random, clouds: Clouds) -> Edited:
     """The ranges of one of two boards of channels, or of every second channel."""
-    by, every_second = random.choice([-1, 1]) * random.uniform(0.005, 0.04), random.integers(2)
+    by, on_boards = random.choice([-1, 1]) * random.uniform(0.005, 0.04), random.integers(2)
     for cloud, _ in clouds:
         number = cloud["ring"].astype(int)
-        half = number % 2 == 1 if every_second else number >= (number.max() + 1) // 2
+        half = number >= (number.max() + 1) // 2 if on_boards else number % 2 == 1
         yield scaled(cloud, 1.0 + by * half / ranges_of(cloud))
 
 
