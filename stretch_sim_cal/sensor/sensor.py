@@ -319,12 +319,14 @@ def driver_corrections(value: Any, where: str) -> dict[str, Any]:
 
 def _unsaid(data: Mapping[str, Any], spread: UnitSpread) -> UnitSpread | None:
     """Return the spread that is expected of units in place of `spread`, that of the file's `unit:` mapping, if the file
-    has none, or none of the optical centre: without the table's, it may be where that of an unknown sensor is."""
+    has none, or none of the optical centre: without the table's, beams may begin as far before or behind the spin axis
+    as those of an unknown sensor. How far they pass it is an alternative of its own (`ErrorModel.scan_roots`)."""
     unit = data.get("unit")
     if unit == IDEAL or (unit is not None and "optical_centre" in unit):
         return None
-    centre = CLASS_SPREAD if "optical_centre" in data else UNKNOWN_SENSOR
-    return replace(CLASS_SPREAD if unit is None else spread, optical_centre=centre.optical_centre)
+    ahead = (UNKNOWN_SENSOR.optical_centre[0], 0.0, 0.0)
+    centre = CLASS_SPREAD.optical_centre if "optical_centre" in data else ahead
+    return replace(CLASS_SPREAD if unit is None else spread, optical_centre=centre)
 
 
 def _spread(value: Any, where: str) -> UnitSpread:

@@ -214,7 +214,7 @@ class ErrorModel:
             waves_up = np.column_stack([waves_up, elevations])
             waves_aside = np.column_stack([waves_aside, azimuths])
         lateral = uncertain and self.spread.optical_centre[1] < LATERAL_OFFSET_DEVIATION  # else that allows for it
-        orders = orders[:, : len(orders) if uncertain else 0]
+        orders = orders if uncertain else orders[:, :0]
         return {
             "range_order": RANGE_ORDER_DEVIATION * one[:, self.of_kind("channel_range")] @ orders,
             "firing_order": FIRING_ORDER_DEVIATION * one[:, self.of_kind("channel_azimuth")] @ orders,

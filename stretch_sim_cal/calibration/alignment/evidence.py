@@ -227,7 +227,7 @@ class Evidence:
         spreads = [self.unknowns.models[lidar].spread for lidar in pair]
         allowed = float(np.hypot(*(spread.range_scale for spread in spreads)))
         differing = findings.differing_ranges(*self._differing(pair, RANGE_SCALE), allowed)
-        if not any(any(spread.optical_centre) for spread in spreads):
+        if not any(spread.optical_centre[1] for spread in spreads):  # else that allows for it
             differing += findings.lateral_offsets(*self._differing(pair, CENTRE.start + 1))
         return differing
 
