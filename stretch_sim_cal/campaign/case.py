@@ -264,7 +264,9 @@ def _solved(case: SimulatedCase) -> dict[str, Any]:
     return found
 
 
-def _judged_lidars(stage: str, result, true: Mapping, poses: Mapping, covariance: np.ndarray | None) -> dict[str, Any]:
+def _judged_lidars(
+    stage: str, result: Any, true: Mapping, poses: Mapping, covariance: np.ndarray | None
+) -> dict[str, Any]:
     """Return how the `poses` (4, 4) of lidars by name, with their `covariance` (6 n, 6 n), compare with the `true`
     ones: as of `_judged`, the largest error, and each lidar's."""
     off = np.array([log(true[name] @ inverse(pose)) for name, pose in poses.items()])

@@ -288,7 +288,8 @@ def read_table(folder: Path) -> pa.Table:
 @contextmanager
 def cluster(address: str | None, workers: int, memory: float, tls: Sequence[Path] | None = None) -> Iterator[Client]:
     """Yield a client of the scheduler at `address`, or of a cluster of so many local processes, one thread each with at
-    most `memory` (MB). `tls` are files: the authority's certificate, the client's, its key. Raises `InputError`."""
+    most `memory` (MB). `tls` are the files of the authority's certificate, the client's certificate and its key
+    (default: Dask's configuration). Raises `InputError` without such a scheduler."""
     with dask.config.set(CONFIGURATION | {"distributed.comm.timeouts.connect": SCHEDULER_SILENT}):
         if address is not None:
             try:

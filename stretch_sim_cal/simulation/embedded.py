@@ -85,12 +85,17 @@ def _mounts_apart(model: RobotModel, profile: RobotProfile, shell: Surface) -> d
 
 def _own_links(model: RobotModel, profile: RobotProfile) -> dict[str, Surface]:
     """Return by lidar the surfaces of the links that are a lidar itself, in the lidar's frame."""
-    own, surfaces, transforms = {}, link_surfaces(model), link_transforms(model, {})
-    for name, lidar in profile.lidars.items():
-        if links := [link for link in lidar.unseen if link in surfaces]:
-            from_root = inverse(transforms[lidar.link_in(model)])
-            own[name] = joined(surfaces[link].moved(from_root @ transforms[link]) for link in links)
-    return own
+    own = {
+        name: [link for link in lidar.unseen if model.links[link].collisions] for name, lidar in profile.lidars.items()
+    }
+    if not any(own.values()):
+        return {}
+    surfaces, transforms = link_surfaces(model), link_transforms(model, {})
+    from_root = {name: inverse(transforms[profile.lidars[name].link_in(model)]) for name in own}
+    return {
+        name: joined(surfaces[link].moved(from_root[name] @ transforms[link]) for link in links)
+        for name, links in own.items() if links
+    }  # fmt: skip
 
 
 class EmbeddedSimulator:

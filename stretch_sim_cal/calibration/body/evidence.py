@@ -424,8 +424,8 @@ def _disagreements(names: Sequence[str], objects: Sequence[UnmodelledObject], mi
         else:
             passing[item.samples].add(item.link)
     for samples, near in passing.items():
-        seen = f"{named(samples)}: returns near {', '.join(sorted(near))} that other poses do not show"
-        messages.append(f"{seen}: a person or a wrong joint value; ignored, collect these poses again")
+        shown = f"{named(samples)}: returns near {', '.join(sorted(near))} that other poses do not show"
+        messages.append(f"{shown}: a person or a wrong joint value; ignored, collect these poses again")
     for link in sorted({link for links in misplaced for link in links}):
         misplaced_in[tuple(i for i, links in enumerate(misplaced) if link in links)].append(link)
     for wrong, links in misplaced_in.items():
