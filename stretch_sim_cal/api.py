@@ -47,7 +47,6 @@ from stretch_sim_cal.calibration.pipeline import calibrated, driven, together
 from stretch_sim_cal.calibration.results import AlignmentResult, FloorResult, LidarPoses
 from stretch_sim_cal.calibration.settings import accepting
 from stretch_sim_cal.calibration.summaries import alignment_stage, floor_stage, wheels_numbers, wheels_stage
-from stretch_sim_cal.calibration.surfaces import body_settings
 from stretch_sim_cal.calibration.wheel_odometry import DrivingSettings, Wheels
 from stretch_sim_cal.errors import InputError, Refused
 from stretch_sim_cal.geometry.transforms import SIDES, check_rigid, inverse, to_xyz_rpy
@@ -56,6 +55,7 @@ from stretch_sim_cal.robot.description import load_model
 from stretch_sim_cal.robot.kinematics import link_transforms
 from stretch_sim_cal.robot.model import near
 from stretch_sim_cal.robot.profile import RobotProfile, profile_called
+from stretch_sim_cal.robot.surfaces import body_settings
 from stretch_sim_cal.sensor.points import POINT_DTYPE, RETURN_COLUMNS
 from stretch_sim_cal.sensor.recognition import sensor_of
 from stretch_sim_cal.sensor.sensor import Sensor, Sensors, for_each, sensors_called
@@ -78,7 +78,7 @@ class Rig:
     it is None, a spinning lidar of unknown make; `sensor_of` tells the kind from clouds.
     `further` are the poses of lidars beyond two by name; `names` are those of all, the left and the right one first; a
     robot with one lidar has one name, and its right lidar where the left one is. `body` are the settings that say what
-    of a scan is the robot itself (`calibration.surfaces.body_settings`), by default a cylinder that holds the Stretch.
+    of a scan is the robot itself (`robot.surfaces.body_settings`), by default a cylinder that holds the Stretch.
     `accept` are the standard deviations (m, rad) up to which lidar to lidar is accepted, by default 5 mm and 0.1 deg.
     Raises `InputError` if one of them is not a rigid transform, or the names are not as many as the lidars.
     """

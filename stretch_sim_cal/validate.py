@@ -14,6 +14,8 @@ import numpy as np
 
 from stretch_sim_cal.errors import InputError, did_you_mean
 
+# The least and the greatest standard deviations up to which a user may have lidar to lidar accepted.
+ACCEPT = {"translation_mm": (1e-3, 1e3), "rotation_deg": (1e-4, 90.0)}
 BETWEEN = ","  # between the values of the left and of the right lidar, and so on
 
 

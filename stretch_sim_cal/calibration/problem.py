@@ -25,8 +25,9 @@ from stretch_sim_cal.sensor.unit import CHANNEL_KINDS, OF_SCANS, SCALARS, ErrorM
 FIXED = np.zeros((6, 6))
 # Standard deviations of the poses' and the floor's changes if nothing else constrains them: 1 m, 1 rad.
 UNKNOWN = 1.0
+# A column is common if more than this share of the rows has an entry in it.
+COMMON_FROM = 0.1
 # Ranges (m) between which a channel's errors change linearly with their logarithm.
-COMMON_FROM = 0.1  # share of rows
 RANGES = np.array([0.7, 1.4, 2.8, 5.6, 11.2, 22.4])
 
 

@@ -9,8 +9,8 @@ from stretch_sim_cal.calibration.observability import Direction, directions
 from stretch_sim_cal.calibration.observations import Observations
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import SIDES, check_rigid
-from stretch_sim_cal.robot.profile import ACCEPT
 from stretch_sim_cal.sensor.sensor import Sensors
+from stretch_sim_cal.validate import ACCEPT
 
 
 @dataclass(frozen=True)

@@ -1,10 +1,9 @@
 """The surfaces that lidars see, as cells with a normal each: of one lidar, corrected for its errors, in
 base_link."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import small_gicp
@@ -15,12 +14,7 @@ from stretch_sim_cal.calibration.problem import State
 from stretch_sim_cal.calibration.robust import chi_square_quantile, weighted_quantile
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.points import lengths
-from stretch_sim_cal.geometry.transforms import apply, inverse
-from stretch_sim_cal.robot.description import load_model
-from stretch_sim_cal.robot.kinematics import link_transforms
-from stretch_sim_cal.robot.model import RobotModel
-from stretch_sim_cal.robot.profile import RobotProfile
-from stretch_sim_cal.robot.surfaces import outline_surfaces
+from stretch_sim_cal.geometry.transforms import apply
 from stretch_sim_cal.sensor.unit import LEAST_COSINE, ErrorModel, Returns
 
 NORMAL_NEIGHBOURS = 16
@@ -34,8 +28,8 @@ _FLOOR_HEIGHT = 0.05
 # m: nearer returns are off by centimetres, as data sheets say and recordings of Pandar40P, 64 and QT64 show; what is so
 # near is the robot, or what it stands on.
 ACCURATE_FROM = 0.3
-# m: between points on the robot's body, and how near a return lies to one of them: mounts are off by centimetres.
-BODY_SPACING, BODY_WITHIN = 0.03, 0.05
+# m: how near a return of the robot's body lies to a point on it, of `BODY_SPACING`: mounts are off by centimetres.
+BODY_WITHIN = 0.05
 
 
 @dataclass(frozen=True)
@@ -119,34 +113,6 @@ def _rows(cells: Cells) -> tuple[np.ndarray, np.ndarray]:
     azimuth = np.arctan2(cells.rays[:, 1], cells.rays[:, 0])
     radius = around[row]
     return np.column_stack([radius * np.cos(azimuth), radius * np.sin(azimuth), place[row]]), gap[row]
-
-
-def body_settings(
-    profile: RobotProfile, description: str | RobotModel | None, tell: Callable[[str], object]
-) -> dict[str, Any]:
-    """Return the settings for the robot's body in scans: the profile's cylinder if it has one, else points on the
-    shapes of the `description` (a URDF's text) in the stowed pose; none if these are unknown, after `tell` got the
-    reason."""
-    from stretch_sim_cal.calibration.body.returns import surface_points
-
-    if profile.body is not None:
-        return dict(zip(("body_radius", "body_height"), profile.body, strict=True))
-    try:
-        if description is None:
-            raise InputError("no /robot_description")
-        folders = profile.description.packages
-        model = load_model(description, mesh_folders=folders) if isinstance(description, str) else description
-        stowed = profile.joint_positions(model, profile.stowed)
-        frames = link_transforms(model, {name: value for name, value in stowed.items() if name in model.joints})
-        base_from_root = inverse(frames[model.checked_link(profile.base_frame)])
-        shapes = outline_surfaces(model, profile)
-    except InputError as problem:
-        tell(f"the robot's body is assumed to be a cylinder of 0.4 m by 1.8 m: {problem}")
-        return {}
-    points = [
-        apply(base_from_root @ frames[link], surface_points(shape, BODY_SPACING)) for link, shape in shapes.items()
-    ]
-    return {"body": np.concatenate(points)} if points else {}
 
 
 def on_body(points: np.ndarray, body: np.ndarray) -> np.ndarray:

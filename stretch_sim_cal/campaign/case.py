@@ -31,7 +31,6 @@ from stretch_sim_cal.calibration.mounts.result import MountsResult
 from stretch_sim_cal.calibration.mounts.robot import MountedRobot, mount_settings
 from stretch_sim_cal.calibration.pipeline import LidarFloor, alignment_of, driven, placed, solved
 from stretch_sim_cal.calibration.results import FloorResult, LidarPoses
-from stretch_sim_cal.calibration.surfaces import body_settings
 from stretch_sim_cal.calibration.wheel_odometry import DrivingSettings
 from stretch_sim_cal.campaign.plan import METHODS, TOOLS, Campaign, contradicts
 from stretch_sim_cal.collection.settings import load_settings
@@ -49,6 +48,7 @@ from stretch_sim_cal.robot.description import parse_urdf
 from stretch_sim_cal.robot.kinematics import link_transform
 from stretch_sim_cal.robot.model import RobotModel
 from stretch_sim_cal.robot.stretch import WITHOUT_TOOL
+from stretch_sim_cal.robot.surfaces import body_settings
 from stretch_sim_cal.sensor.points import coordinates, return_columns, returns_of
 from stretch_sim_cal.sensor.sensor import CORRECTIONS, Sensor, load_sensor
 from stretch_sim_cal.sensor.unit_file import write_simulated_unit

@@ -9,7 +9,6 @@ import numpy as np
 from scipy.ndimage import minimum_filter
 from scipy.spatial import cKDTree
 
-from stretch_sim_cal.calibration.body.returns import surface_points
 from stretch_sim_cal.collection.plan import Pose, samples_between
 from stretch_sim_cal.collection.settings import CollectionSettings
 from stretch_sim_cal.geometry.points import voxel_keys
@@ -18,7 +17,7 @@ from stretch_sim_cal.geometry.transforms import apply
 from stretch_sim_cal.robot.kinematics import link_transforms
 from stretch_sim_cal.robot.model import RobotModel
 from stretch_sim_cal.robot.profile import RobotProfile
-from stretch_sim_cal.robot.surfaces import outline_surfaces
+from stretch_sim_cal.robot.surfaces import outline_surfaces, surface_points
 
 ROBOT_WITHIN = 0.25  # m from the robot as it stands, within which points belong to it
 FLOOR_WITHIN = 0.08  # m; lower points are floor: the plan keeps the arm off it

@@ -35,11 +35,11 @@ from stretch_sim_cal.recording.rosbag import Recording, is_recording
 from stretch_sim_cal.recording.stations import NONE_MOVING, recorded_stations, seen_poses, still_poses
 from stretch_sim_cal.recording.topics import RecordedSets, recorded_description, recorded_joints, sensor_lines
 from stretch_sim_cal.robot.description import load_model
-from stretch_sim_cal.robot.profile import ACCEPT
 from stretch_sim_cal.ros.node_commands import IN_3D, MOUNT_OPTIONS, STAGE_NODES, VIEW_OPTIONS
 from stretch_sim_cal.ros.options import add_group
 from stretch_sim_cal.ros.watchdog import progressing
 from stretch_sim_cal.sensor.sensor import for_each, sensors_called
+from stretch_sim_cal.validate import ACCEPT
 from stretch_sim_cal.view import opened
 
 EXAMPLE = "stretch-sim-cal calibrate my_recording --out dual_lidar_calibration.yaml --report report"

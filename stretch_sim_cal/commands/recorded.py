@@ -11,7 +11,6 @@ import numpy as np
 
 from stretch_sim_cal.calibration.lidars import DescribedLidar, lidars_at
 from stretch_sim_cal.calibration.pipeline import Clouds, together
-from stretch_sim_cal.calibration.surfaces import body_settings
 from stretch_sim_cal.command import warn
 from stretch_sim_cal.commands.described import urdf_text
 from stretch_sim_cal.conventions.spawned import spawned_robot
@@ -22,6 +21,7 @@ from stretch_sim_cal.recording.clouds import returns_from_message
 from stretch_sim_cal.recording.frame_tree import FrameTree
 from stretch_sim_cal.recording.rosbag import Recording
 from stretch_sim_cal.robot.profile import RobotProfile, profile_called, stretch_profile
+from stretch_sim_cal.robot.surfaces import body_settings
 from stretch_sim_cal.ros.node_commands import CLOUD_OPTIONS, FOOTPRINT_OPTION, LIDAR_OPTIONS
 from stretch_sim_cal.ros.watchdog import progressing
 from stretch_sim_cal.sensor.recognition import SCANS, recognised

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 from stretch_sim_cal.files import share_directory
 from stretch_sim_cal.geometry.transforms import SIDES
 from stretch_sim_cal.json_schema import Schema, any_of, of, of_file, of_keys, of_numbers, of_record
-from stretch_sim_cal.validate import Bounds, keys_of
+from stretch_sim_cal.validate import ACCEPT, Bounds, keys_of
 
 EXAMPLE = "stretch-sim-cal schema profile"
 FOLDER = "config/schema"
@@ -64,7 +64,7 @@ def _profile() -> Schema:
             "offset_joints": Mapping[str, Annotated[float, Bounds(1e-6, 1.0)]],
             "topics": of_keys(dict.fromkeys(profile.TOPICS, str | None)),
             "body": any_of(None, of_numbers(profile.BODY)),
-            "accept": any_of(None, of_numbers(profile.ACCEPT)),
+            "accept": any_of(None, of_numbers(ACCEPT)),
             "base": any_of(None, base),
         },
         without=profile.COMPUTED,

@@ -10,7 +10,6 @@ import numpy as np
 
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile, default_path
 from stretch_sim_cal.calibration.checks import check_lidars
-from stretch_sim_cal.calibration.surfaces import body_settings
 from stretch_sim_cal.calibration.verification import HOLDS, Tolerances, verify
 from stretch_sim_cal.command import only_with, show, warn
 from stretch_sim_cal.commands.recorded import NAMES, add_recording_arguments, open_source, with_defaults
@@ -18,6 +17,7 @@ from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.files import write_atomic
 from stretch_sim_cal.geometry.transforms import SIDES
 from stretch_sim_cal.recording.rosbag import Recording
+from stretch_sim_cal.robot.surfaces import body_settings
 from stretch_sim_cal.sensor.sensor import sensors_called
 
 

@@ -19,7 +19,6 @@ from stretch_sim_cal.calibration.finding import OF_ALL_PLACES
 from stretch_sim_cal.calibration.mounts.file import left_pose, stored_mounts
 from stretch_sim_cal.calibration.observations import num_places, places_beside
 from stretch_sim_cal.calibration.summaries import wheels_lines, wheels_numbers
-from stretch_sim_cal.calibration.surfaces import body_settings
 from stretch_sim_cal.calibration.verification import HOLDS, Verification, verify
 from stretch_sim_cal.command import table_lines, warn
 from stretch_sim_cal.errors import InputError, Refused, RunFailure
@@ -33,6 +32,7 @@ from stretch_sim_cal.harness.scenario import STAGES
 from stretch_sim_cal.recording.dataset import CLOUD_POSE, cloud_name
 from stretch_sim_cal.robot.description import parse_urdf
 from stretch_sim_cal.robot.profile import RobotProfile, profile_called
+from stretch_sim_cal.robot.surfaces import body_settings
 from stretch_sim_cal.ros.live import LiveLook, live_look
 from stretch_sim_cal.ros.node_commands import DRIVE
 from stretch_sim_cal.sensor.sensor import Sensors, sensors_called

@@ -17,7 +17,7 @@ from stretch_sim_cal.geometry.transforms import SIDES
 from stretch_sim_cal.robot.description import package_folder
 from stretch_sim_cal.robot.model import Limit, RobotModel, near
 from stretch_sim_cal.robot.wheeled_base import WheeledBase, wheeled_base
-from stretch_sim_cal.validate import Bounds, numbers_by_key, record, typed
+from stretch_sim_cal.validate import ACCEPT, Bounds, numbers_by_key, record, typed
 
 FOLDER = "config/robots"
 STRETCH = "stretch4"
@@ -30,8 +30,7 @@ DESCRIPTIONS = (".urdf", ".xacro", ".sdf")
 LIDAR_NAME = re.compile("[a-z][a-z0-9_]*")
 COMPUTED = ("source", "trajectory", "stop")  # fields that are no keys of a file
 TOPICS = {"trajectory": "/follow_joint_trajectory", "stop": "/stop_the_robot"}
-# The least and the greatest values of the keys of `accept` and `body`.
-ACCEPT = {"translation_mm": (1e-3, 1e3), "rotation_deg": (1e-4, 90.0)}
+# The least and the greatest values of the keys of `body`.
 BODY = {"radius": (0.01, 10.0), "height": (0.06, 10.0)}
 
 

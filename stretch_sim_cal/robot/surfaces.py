@@ -1,15 +1,17 @@
 """The shapes of a robot's links as triangles, in link frames, in m. Curved primitives become polyhedra with vertices on
 the true surface, inside it by at most 0.13 % of a cylinder's radius and 0.6 % of a sphere's."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from scipy.spatial import ConvexHull, QhullError
 
 from stretch_sim_cal.errors import InputError
+from stretch_sim_cal.geometry.points import voxel_keys
 from stretch_sim_cal.geometry.transforms import apply, inverse
 from stretch_sim_cal.robot.description import load_model
 from stretch_sim_cal.robot.kinematics import link_transform, link_transforms
@@ -19,6 +21,7 @@ from stretch_sim_cal.robot.profile import Housing, RobotProfile, stretch_profile
 CYLINDER_SECTIONS = 64
 SPHERE_SUBDIVISIONS = 3
 LARGEST = 20.0  # m: what is larger is in other units
+BODY_SPACING = 0.03  # m, between the points on a robot's body
 ON_FLOOR = 0.02  # m above a robot's lowest point, where what turns is a wheel
 WHEEL_JOINTS = 2  # that lead to a wheel, at most: its own, and that of a caster, a rocker or a spring
 
@@ -67,6 +70,34 @@ def joined(surfaces: Iterable[Surface]) -> Surface:
         np.concatenate([surface.vertices for surface in surfaces]),
         np.concatenate([surface.faces + start for surface, start in zip(surfaces, starts, strict=True)]),
     )
+
+
+def spread_points(triangles: np.ndarray, spacing: float) -> np.ndarray:
+    """Return points (M, 3) on triangles (F, 3, 3), about `spacing` (m) apart. Rows are along the longest side, so that
+    long thin triangles have one row."""
+    sides = np.roll(triangles, -1, axis=1) - triangles
+    lengths = np.linalg.norm(sides, axis=2)
+    longest = lengths.argmax(axis=1)
+    each = np.arange(len(triangles))
+    start, side, length = triangles[each, longest], sides[each, longest], lengths[each, longest]
+    to_apex = triangles[each, (longest + 2) % 3] - start
+    height = np.linalg.norm(np.cross(side, to_apex), axis=1) / np.maximum(length, 1e-12)
+    rows = np.maximum(1, np.ceil(height / spacing)).astype(int)
+    row_owner = np.repeat(each, rows)
+    row = np.arange(len(row_owner)) - np.repeat(np.cumsum(rows) - rows, rows)
+    up = (row + 0.5) / rows[row_owner]
+    columns = np.maximum(1, np.ceil((1 - up) * length[row_owner] / spacing)).astype(int)
+    point_row = np.repeat(np.arange(len(row_owner)), columns)
+    column = np.arange(len(point_row)) - np.repeat(np.cumsum(columns) - columns, columns)
+    owner, up = row_owner[point_row], up[point_row]
+    along = (1 - up) * (column + 0.5) / columns[point_row]
+    return start[owner] + along[:, None] * side[owner] + up[:, None] * to_apex[owner]
+
+
+def surface_points(surface: Surface, spacing: float) -> np.ndarray:
+    """Return points (N, 3) on a surface, no part of which is much farther than `spacing` from one of them."""
+    points = np.concatenate([surface.vertices, spread_points(surface.triangles, spacing)])
+    return points[np.unique(voxel_keys(points, 0.5 * spacing), return_index=True)[1]]
 
 
 def link_surfaces(model: RobotModel, which: str = "collision") -> dict[str, Surface]:
@@ -123,6 +154,32 @@ def outline_surfaces(model: RobotModel, profile: RobotProfile) -> dict[str, Surf
             outside = _outside_housings(shell.vertices.tobytes(), shell.faces.tobytes(), places)
             surfaces[link] = shell.with_faces(outside)
     return surfaces
+
+
+def body_settings(
+    profile: RobotProfile, description: str | RobotModel | None, tell: Callable[[str], object]
+) -> dict[str, Any]:
+    """Return the settings for the robot's body in scans: the profile's cylinder if it has one, else points on the
+    shapes of the `description` (a URDF's text) in the stowed pose; none if these are unknown, after `tell` got the
+    reason."""
+    if profile.body is not None:
+        return dict(zip(("body_radius", "body_height"), profile.body, strict=True))
+    try:
+        if description is None:
+            raise InputError("no /robot_description")
+        folders = profile.description.packages
+        model = load_model(description, mesh_folders=folders) if isinstance(description, str) else description
+        stowed = profile.joint_positions(model, profile.stowed)
+        frames = link_transforms(model, {name: value for name, value in stowed.items() if name in model.joints})
+        base_from_root = inverse(frames[model.checked_link(profile.base_frame)])
+        shapes = outline_surfaces(model, profile)
+    except InputError as problem:
+        tell(f"the robot's body is assumed to be a cylinder of 0.4 m by 1.8 m: {problem}")
+        return {}
+    points = [
+        apply(base_from_root @ frames[link], surface_points(shape, BODY_SPACING)) for link, shape in shapes.items()
+    ]
+    return {"body": np.concatenate(points)} if points else {}
 
 
 def enclosing_link(model: RobotModel, profile: RobotProfile) -> dict[str, tuple[str, str]]:

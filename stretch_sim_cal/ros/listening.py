@@ -12,7 +12,6 @@ import numpy as np
 
 from stretch_sim_cal.calibration.calibration_file import calibrated_frame
 from stretch_sim_cal.calibration.lidars import DescribedLidar, lidars_at
-from stretch_sim_cal.calibration.surfaces import body_settings
 from stretch_sim_cal.command import enumerated
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import apply
@@ -20,6 +19,7 @@ from stretch_sim_cal.recording.frame_tree import FrameCheck, FrameTree, transfor
 from stretch_sim_cal.recording.pairing import MILLISECOND, CloudSet, StampMatching, stamp_of
 from stretch_sim_cal.recording.topics import DESCRIPTION_TOPIC, JOINT_STATES
 from stretch_sim_cal.robot.profile import RobotProfile, profile_called, stretch_profile
+from stretch_sim_cal.robot.surfaces import body_settings
 from stretch_sim_cal.ros.options import checked_topic
 from stretch_sim_cal.ros.watchdog import Watchdog, progressing
 from stretch_sim_cal.sensor.sensor import sensors_called

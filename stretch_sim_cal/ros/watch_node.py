@@ -15,7 +15,6 @@ from stretch_sim_cal.calibration.calibration_file import named_or_default
 from stretch_sim_cal.calibration.checks import check_lidars
 from stretch_sim_cal.calibration.mounts.file import stored_mounts
 from stretch_sim_cal.calibration.mounts.robot import MountedRobot
-from stretch_sim_cal.calibration.surfaces import body_settings
 from stretch_sim_cal.calibration.verification import reestimate
 from stretch_sim_cal.calibration.watch import CHANGED, BlockState, DriftMonitor, Measurement, NoticedChange, Panorama
 from stretch_sim_cal.command import one_line
@@ -23,6 +22,7 @@ from stretch_sim_cal.errors import InputError, Refused, RunFailure
 from stretch_sim_cal.recording.pairing import CloudSet
 from stretch_sim_cal.robot.description import parse_urdf
 from stretch_sim_cal.robot.profile import profile_called
+from stretch_sim_cal.robot.surfaces import body_settings
 from stretch_sim_cal.ros.calibration_in_use import usable_calibration
 from stretch_sim_cal.ros.listening import FrameListener, JointListener, described_poses
 from stretch_sim_cal.ros.robot_context import RobotContext

@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from stretch_sim_cal import files
-from stretch_sim_cal.calibration.surfaces import body_settings, on_body
+from stretch_sim_cal.calibration.surfaces import on_body
 from stretch_sim_cal.cli import main
 from stretch_sim_cal.commands.schema import MODELINE
 from stretch_sim_cal.conventions.spawned import named_robot, spawned_robot
@@ -18,7 +18,7 @@ from stretch_sim_cal.recording import JOINTS
 from stretch_sim_cal.robot.description import parse_urdf
 from stretch_sim_cal.robot.kinematics import link_transform
 from stretch_sim_cal.robot.profile import load_profile, profile_from_mapping, stretch_profile
-from stretch_sim_cal.robot.surfaces import outline_surfaces, robot_surfaces
+from stretch_sim_cal.robot.surfaces import body_settings, outline_surfaces, robot_surfaces
 from stretch_sim_cal.ros.node_commands import NODE_COMMANDS
 
 pytestmark = pytest.mark.usefixtures("cache")

@@ -16,7 +16,7 @@ from stretch_sim_cal.geometry.points import convex_hull, downsampled, group_mean
 from stretch_sim_cal.geometry.rays import RangeImage
 from stretch_sim_cal.geometry.shapes import ConvexPolygon
 from stretch_sim_cal.geometry.transforms import Poses, apply, inverse, rotation_angle
-from stretch_sim_cal.robot.surfaces import Surface, Surfaces
+from stretch_sim_cal.robot.surfaces import Surface, Surfaces, spread_points
 
 CELL = 0.015  # m, to which extra returns are downsampled for counts and connections
 SAME_PLACE = 0.03  # m, within which returns of different poses are at the same place
@@ -328,7 +328,7 @@ def gather_evidence(
     seen_from_model, warnings = _motion(registration)
     model_from_seen = inverse(seen_from_model)
     origins = apply(model_from_seen, lidars)
-    on_links = {link: seen.spread_points(surface.triangles, seen.SPACING) for link, surface in surfaces.items()}
+    on_links = {link: spread_points(surface.triangles, seen.SPACING) for link, surface in surfaces.items()}
     sightings = []
     for cloud, by, view, frame in zip(clouds, seen_by, views, frames, strict=True):
         points, above = apply(model_from_seen, cloud), cloud[:, 2] > settings.lowest

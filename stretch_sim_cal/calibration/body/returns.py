@@ -77,34 +77,6 @@ def between_heights(triangles: np.ndarray, lowest: float, highest: float) -> np.
 SPACING = 0.006  # m, between the points that represent a surface: at 2 cm from it, distances are 0.4 mm too large
 
 
-def spread_points(triangles: np.ndarray, spacing: float) -> np.ndarray:
-    """Return points (M, 3) on triangles (F, 3, 3), about `spacing` (m) apart. Rows are along the longest side, so that
-    long thin triangles have one row."""
-    sides = np.roll(triangles, -1, axis=1) - triangles
-    lengths = np.linalg.norm(sides, axis=2)
-    longest = lengths.argmax(axis=1)
-    each = np.arange(len(triangles))
-    start, side, length = triangles[each, longest], sides[each, longest], lengths[each, longest]
-    to_apex = triangles[each, (longest + 2) % 3] - start
-    height = np.linalg.norm(np.cross(side, to_apex), axis=1) / np.maximum(length, 1e-12)
-    rows = np.maximum(1, np.ceil(height / spacing)).astype(int)
-    row_owner = np.repeat(each, rows)
-    row = np.arange(len(row_owner)) - np.repeat(np.cumsum(rows) - rows, rows)
-    up = (row + 0.5) / rows[row_owner]
-    columns = np.maximum(1, np.ceil((1 - up) * length[row_owner] / spacing)).astype(int)
-    point_row = np.repeat(np.arange(len(row_owner)), columns)
-    column = np.arange(len(point_row)) - np.repeat(np.cumsum(columns) - columns, columns)
-    owner, up = row_owner[point_row], up[point_row]
-    along = (1 - up) * (column + 0.5) / columns[point_row]
-    return start[owner] + along[:, None] * side[owner] + up[:, None] * to_apex[owner]
-
-
-def surface_points(surface: Surface, spacing: float) -> np.ndarray:
-    """Return points (N, 3) on a surface, no part of which is much farther than `spacing` from one of them."""
-    points = np.concatenate([surface.vertices, spread_points(surface.triangles, spacing)])
-    return points[np.unique(voxel_keys(points, 0.5 * spacing), return_index=True)[1]]
-
-
 BLOCKED = 0.05  # m: a lidar that has the model this far in front of a point did not see it
 
 
