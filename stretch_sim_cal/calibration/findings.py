@@ -127,10 +127,10 @@ def unit_warnings(numbers: Mapping[str, float], sensors: Sensors, names: Sequenc
             f"{scalar} of {error_in_units(scalar, value, deviation)} is {abs(value) / known:.1f}"
             for scalar, value, deviation, known in _beyond_prior(numbers, name, sensor)
         ]
-        for kind in CHANNEL_KINDS:
-            share = numbers.get(f"{kind}_spread_{name}", 0.0) / (getattr(sensor.expected, kind) or np.inf)
-            if share > BEYOND_SPREAD:
-                beyond.append(f"channels differ in {kind} by {share:.1f}")
+        beyond += [
+            f"channels differ in {kind} by {share:.1f}"
+            for kind, share in _shares_of_spread(numbers, name, sensor) if share > BEYOND_SPREAD
+        ]  # fmt: skip
         sentence = f"standard deviations of sensor file {sensor.name}; it was estimated without that limit"
         remedy = "give a unit file of this lidar, or the sensor file of its kind"
         findings += [Finding("beyond_sensor_file", f"the {name} lidar's {each} {sentence}", remedy) for each in beyond]
@@ -159,14 +159,24 @@ def noisy_ranges(noise: np.ndarray, sensors: Sensors, names: Sequence[str]) -> l
 
 
 def beyond_sensor_files(numbers: Mapping[str, float], sensors: Sensors, names: Sequence[str]) -> float:
-    """Return how many times further than `BEYOND_PRIOR` standard deviations of their sensor files the errors of the
-    lidars' azimuths are, at least 1: higher harmonics, which the model lacks, may be as large."""
-    excesses = [
-        abs(value) / (BEYOND_PRIOR * known)
-        for name, sensor in zip(names, for_each(sensors, len(names)), strict=True) if sensor is not None
-        for scalar, value, _, known in _beyond_prior(numbers, name, sensor) if scalar.startswith("azimuth")
-    ]  # fmt: skip
-    return max(excesses, default=1.0)
+    """Return how many times further off their sensor files than units are the errors of the lidars' azimuths
+    (`BEYOND_PRIOR`) and the differences of their channels (`IMPOSSIBLE`), at least 1: higher harmonics, and what
+    channels have in common, which the model lacks or holds to be small, may be as large."""
+    excesses = [1.0]
+    for name, sensor in zip(names, for_each(sensors, len(names)), strict=True):
+        if sensor is not None:
+            beyond = _beyond_prior(numbers, name, sensor)
+            excesses += [abs(value) / (BEYOND_PRIOR * known) for azimuth, value, _, known in beyond
+                         if azimuth.startswith("azimuth")]  # fmt: skip
+            excesses += [share / IMPOSSIBLE for _, share in _shares_of_spread(numbers, name, sensor)]
+    return max(excesses)
+
+
+def _shares_of_spread(numbers: Mapping[str, float], name: str, sensor: Sensor) -> Iterator[tuple[str, float]]:
+    """Yield by kind of errors the standard deviation of a lidar's channels over that of its sensor file."""
+    for kind in CHANNEL_KINDS:
+        if known := getattr(sensor.expected, kind):
+            yield kind, numbers.get(f"{kind}_spread_{name}", 0.0) / known
 
 
 Scalar = tuple[str, float, float, float]

@@ -23,6 +23,7 @@ from stretch_sim_cal.calibration.room import RoomBlock
 from stretch_sim_cal.calibration.settings import AlignmentSettings, FloorSettings
 from stretch_sim_cal.geometry.transforms import SIDES, from_xyz_rpy, inverse
 from stretch_sim_cal.sensor.sensor import load_sensor
+from stretch_sim_cal.sensor.unit import SCALARS
 
 DEGREE = np.pi / 180
 DESCRIBED = from_xyz_rpy((0.1, -0.3, 0.2), (0.5, -1.0, 2.0))
@@ -214,6 +215,16 @@ def test_a_lidar_beyond_its_sensor_file_is_named_with_its_error(name, deviations
     assert codes(found) == ([] if code is None else [code])
     assert all(figure in each and "right" in each and "left" not in each for each in found)
     assert findings.unit_warnings({f"{name}_right": value, f"{name}_right_std": 0.001}, None) == []
+
+
+@pytest.mark.parametrize(("name", "deviations", "times"), [
+    ("channel_elevation_spread", 9.9, 1.0), ("channel_elevation_spread", 36.0, 3.6), ("azimuth_cos_1", 6.0, 1.5),
+])  # fmt: skip
+def test_what_is_beyond_any_unit_of_the_sensor_file_makes_the_pose_as_uncertain(name, deviations, times):
+    known = dict(zip(SCALARS, SENSOR.error_model().scalar_deviations, strict=True)) | vars(SENSOR.expected)
+    numbers = {f"{name}_right": deviations * known[name.removesuffix("_spread")], f"{name}_right_std": 1e-6}
+    assert findings.beyond_sensor_files(numbers, SENSOR, SIDES) == pytest.approx(times)
+    assert findings.beyond_sensor_files(numbers, None, SIDES) == 1.0
 
 
 def test_ranges_that_scatter_far_more_than_the_sensor_file_says_are_reported():
