@@ -112,7 +112,7 @@ class DrivenResult(LidarPoses):
 @dataclass(frozen=True)
 class _Station:
     """The scans at a station: summed in `cells` by lidar, or, if the base moves (`sweep`), sets of `clouds` of all
-    lidars with the times of their points. `intake` counts rejected clouds and returns."""
+    lidars, returns with their times. `intake` counts rejected clouds and returns."""
 
     intake: FrameIntake
     cells: tuple[DirectionCells, ...]
@@ -193,11 +193,13 @@ class DrivenArray:
             needed = "clouds that were taken on the move need the time of each point, a field 'timestamp' in s"
             raise InputError(f"{where}: {needed}")
         station.intake.admit(*in_order)
-        times, known = np.concatenate([returns_of(cloud)["timestamp"] for cloud in in_order]), station.sweep.times
+        # Drivers give misses any time, or none.
+        returns, known = tuple(map(returns_of, in_order)), station.sweep.times
+        times = np.concatenate([cloud["timestamp"] for cloud in returns])
         if len(times) and not known[0] <= times.min() <= times.max() <= known[-1]:
             taken = f"{times.min():.3f} to {times.max():.3f} s"
             raise InputError(f"{where}: its points are of {taken}, its sweep of {known[0]:.3f} to {known[-1]:.3f} s")
-        station.clouds.append(in_order)
+        station.clouds.append(returns)
 
     @property
     def _moves(self) -> bool:
@@ -471,8 +473,8 @@ class DrivenArray:
 
 
 def _deskewed(cloud: np.ndarray, pose: np.ndarray, sweep: Sweep, scales: np.ndarray, clock: float) -> np.ndarray:
-    """Return the returns of a structured cloud in the lidar's frame at the station, the lidar at `pose` (4, 4)."""
-    cloud = returns_of(cloud)
+    """Return a structured cloud in the lidar's frame at the station, the lidar at `pose` (4, 4)."""
+    cloud = cloud.copy()
     points = sweep.deskewed(coordinates(cloud).astype(float), cloud["timestamp"], pose, scales, clock)
     for axis, values in zip("xyz", points.T, strict=True):
         cloud[axis] = values

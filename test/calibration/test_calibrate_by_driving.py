@@ -422,8 +422,11 @@ def test_clouds_on_the_move_without_times_and_a_first_station_on_the_move_are_na
     with pytest.raises(InputError, match="station 2: .* a field 'timestamp' in s"):
         array.add({"left": np.ones((10, 5))})
     timed = driven.stations[0].clouds["left"][0].copy()
-    timed["timestamp"] = 0.0
+    timed["timestamp"] = 0.5
+    timed[0] = (0.0,) * len(timed.dtype)
+    timed["timestamp"][0] = -1e9  # of a miss, as of a driver that has no time for one
     array.add({"left": timed})
+    assert array._stations[1].farthest == 0.5
     timed["timestamp"] = 5.0
     with pytest.raises(InputError, match="station 2: its points are of 5.000 to 5.000 s, its sweep of -1.000 to 1.000"):
         array.add({"left": timed})
