@@ -34,6 +34,7 @@ FLOORS = (FOOTPRINT, FOOTPRINT_ALIAS, FLOOR)  # the entries of one floor
 ARRAY = "array"  # the method of lidars that were aligned in one estimate
 ONE_LIDAR = "one_lidar"  # the method of an alignment of a robot that has one
 
+MOUNTS = "lidar_mounts"  # by the arm: the lidars in base_link
 WHEELS = "base_footprint_from_lidars"  # by driving: the lidars against the wheels
 
 LEFT_POSE = "base_link_from_lidar_left"  # the left lidar's pose by which the floor was estimated
@@ -86,7 +87,7 @@ def default_robot_id(environment: Mapping[str, str] | None = None) -> str:
 
 @dataclass(frozen=True)
 class Entry:
-    """The fields of an entry besides its data; None if it has none."""
+    """The fields of an entry besides its data; None if it has none. Of mounts and wheels only the robot."""
 
     robot_id: str | None = None
     timestamp: datetime.datetime | None = None
@@ -174,8 +175,7 @@ class CalibrationFile:
         to_left = {key.removesuffix(TO_LEFT): transform_of(data, key, path) for key in lidars}
         footprint = footprint_of(data, path, contradictions)
         plane, footprint = floor_of(data, footprint, path, contradictions)
-        known = (key for key in (*lidars, *FLOORS) if key in data)
-        entries = {key: entry_of(data[key], key, path) for key in known}
+        entries = {key: entry_of(data[key], key, path) for key in (*lidars, *FLOORS) if key in data}
         if RIGHT_TO_LEFT in entries and entries[RIGHT_TO_LEFT].fit_method == ONE_LIDAR:
             del to_left["right"]
         for key in entries if VERSION_KEY in data else ():
@@ -185,6 +185,9 @@ class CalibrationFile:
         wheels = poses_of(data, WHEELS, path)[0] if WHEELS in data else {}
         if wheels:
             check_convention(data[WHEELS].get("convention"), [WHEELS_CONVENTION], f"{path}: {WHEELS}")
+        for key in (MOUNTS, WHEELS):
+            if isinstance(data.get(key), dict):  # of these, the rest is read where it is needed
+                entries[key] = entry_of({"robot_id": data[key].get("robot_id")}, key, path)
         return cls(to_left, footprint, plane, tuple(contradictions), entries, data, Path(path), wheels)
 
     def with_alignment(self, result, robot_id: str, timestamp: datetime.datetime | None = None) -> "CalibrationFile":
@@ -205,6 +208,13 @@ class CalibrationFile:
         if (value := self.data[key].get(COVARIANCE_WITH_RIGHT)) is None:
             return None
         return numbers_of(value, (6, 6), f"{self.path}: {key}: {COVARIANCE_WITH_RIGHT}")
+
+    def seen_covariance(self, key: str) -> np.ndarray | None:
+        """Return the covariance of an entry, of a floor (3, 3) that seen from the left lidar, without the uncertainty
+        of its pose; None if there is none."""
+        if key not in self.entries or (value := self.data[key].get(SEEN_COVARIANCE)) is None:
+            return self.entries.get(key, Entry()).covariance
+        return numbers_of(value, (3, 3), f"{self.path}: {key}: {SEEN_COVARIANCE}")
 
     def covariance_to_left(self, names: Sequence[str]) -> np.ndarray | None:
         """Return the covariance (6 n, 6 n) over the twists of the transforms of these lidars to the left one, None if
@@ -305,20 +315,7 @@ def transform_of(data: dict[str, Any], key: str, path) -> np.ndarray | None:
     """Return the transform (4, 4) of an entry, None if there is none."""
     if key not in data:
         return None
-    value = _data(data, key, path)
-    if not _is_table(value, 4):
-        raise InputError(f"{path}: {key}: is not a 4x4 matrix of numbers")
-    return check_rigid(value, f"{path}: {key}")
-
-
-def _is_table(value: Any, size: int) -> bool:
-    """Is `value` `size` lists of `size` scalars? YAML can also hold lists that contain themselves."""
-    return (
-        isinstance(value, list)
-        and len(value) == size
-        and all(isinstance(row, list) and len(row) == size for row in value)
-        and not any(isinstance(cell, list | dict) for row in value for cell in row)
-    )
+    return check_rigid(_data(data, key, path), f"{path}: {key}")
 
 
 def footprint_of(data: dict[str, Any], path, contradictions: list[str]) -> np.ndarray | None:
@@ -379,8 +376,6 @@ def entry_of(raw: dict[str, Any], key: str, path) -> Entry:
     covariance = given.get("covariance")
     if covariance is not None:
         size = 6 if key.endswith(TO_LEFT) else 3
-        if not _is_table(covariance, size):
-            raise InputError(f"{where}: covariance: is not a {size}x{size} matrix of numbers")
         covariance = numbers_of(covariance, (size, size), f"{where}: covariance")
         if raw.get("fit_method") != ONE_LIDAR:  # which aligns nothing, exactly
             check_covariance(covariance, f"{where}: covariance")
@@ -394,7 +389,11 @@ def entry_of(raw: dict[str, Any], key: str, path) -> Entry:
         raise InputError(f"{where}: cannot have an rmse of {raw.get('rmse')} and {raw.get('num_frames')} frames")
     if "num_frames" in numbers:
         numbers["num_frames"] = int(numbers["num_frames"])
-    texts = {name: str(given[name]) for name in ("robot_id", "fit_method", "convention") if name in given}
+    # A robot without a name in the environment is written as "unknown": that is not another robot.
+    texts = {
+        name: str(given[name]) for name in ("robot_id", "fit_method", "convention")
+        if given.get(name, "unknown") != "unknown"
+    }  # fmt: skip
     timestamp = _timestamp(given.get("timestamp"), f"{where}: timestamp")
     return Entry(timestamp=timestamp, covariance=covariance, **texts, **numbers)
 
@@ -445,21 +444,24 @@ def check_covariance(covariance: np.ndarray, name: str) -> None:
 def numbers_of(value: Any, shape: tuple[int, ...], name: str) -> np.ndarray:
     """Return finite numbers of a shape. Raises `InputError`, beginning with `name`, for anything else."""
     try:
-        numbers = np.array(float(value) if shape == () else value, dtype=float)
-    except (TypeError, ValueError) as problem:
-        raise InputError(f"{name}: is not numeric") from problem
+        numbers = np.array(value, dtype=float)
+    except (TypeError, ValueError):
+        numbers = np.array(np.nan)
     if numbers.shape != shape or not np.isfinite(numbers).all():
-        raise InputError(f"{name}: contains a value that is not finite")
+        expected = f"a {'x'.join(map(str, shape))} matrix of finite numbers" if shape else "a finite number"
+        raise InputError(f"{name}: is not {expected}")
     return numbers
 
 
 def _timestamp(value: Any, name: str) -> datetime.datetime | None:
-    if value is None or isinstance(value, datetime.datetime):
-        return value
+    if value is None:
+        return None
     try:
-        return datetime.datetime.fromisoformat(str(value))
-    except ValueError as problem:
-        raise InputError(f"{name}: '{value}' is not an ISO date and time") from problem
+        stamp = value if isinstance(value, datetime.datetime) else datetime.datetime.fromisoformat(str(value))
+        stamp.astimezone()  # fails in the first and the last year
+    except (ValueError, OverflowError) as problem:
+        raise InputError(f"{name}: '{value}' is not a usable ISO date and time") from problem
+    return stamp
 
 
 def _check_accepted(result, what: str) -> None:

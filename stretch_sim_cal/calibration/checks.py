@@ -97,11 +97,6 @@ def problems(calibration: CalibrationFile, described: Described | None = None) -
     robots = sorted({entry.robot_id for entry in calibration.entries.values() if entry.robot_id})
     if len(robots) > 1:
         sentences.append(f"its entries belong to different robots: {', '.join(robots)}")
-    for key, entry in calibration.entries.items():
-        if (matrix := entry.covariance) is not None:
-            least = -1e-9 * (np.abs(matrix).max() or 1.0)
-            if not np.allclose(matrix, matrix.T, atol=-least) or np.linalg.eigvalsh(matrix)[0] < least:
-                sentences.append(f"{key}: its covariance is invalid (not symmetric, or a negative variance)")
     return sentences
 
 

@@ -7,7 +7,7 @@ import numpy as np
 from scipy.linalg import block_diag
 
 from stretch_sim_cal import validate
-from stretch_sim_cal.calibration.calibration_file import SEEN_COVARIANCE, WHEELS, CalibrationFile, numbers_of, poses_of
+from stretch_sim_cal.calibration.calibration_file import WHEELS, CalibrationFile, poses_of
 from stretch_sim_cal.calibration.drive_problem import OFF_PLANE
 from stretch_sim_cal.calibration.driving import DrivenResult
 from stretch_sim_cal.calibration.finding import Finding, when
@@ -113,12 +113,10 @@ def agreements(file: CalibrationFile) -> list[Agreement]:
     the direction of driving, by REP 105. The mounts' errors shift and turn the lidar in the plane. The file's floor is
     relative to the left lidar and moves with it, so z, roll and pitch have the uncertainty of the clouds."""
     mounts, wheels = stored_mounts(file), stored_wheels(file)
-    key = file.floor_key
-    if mounts is None or wheels is None or file.floor_plane is None or file.entries[key].covariance is None:
+    seen = file.seen_covariance(file.floor_key)
+    if mounts is None or wheels is None or file.floor_plane is None or seen is None:
         return []
     poses, covariance = every_mount(file, mounts)
-    seen = file.data[key].get(SEEN_COVARIANCE, file.entries[key].covariance)
-    seen = numbers_of(seen, (3, 3), f"{file.path}: {key}")
     plane = file.floor_plane.facing(UP)
     change = np.column_stack([_over_floor_change(plane, step) for step in STEP * np.eye(15)])
     compared = []

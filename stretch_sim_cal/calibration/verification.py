@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from stretch_sim_cal.calibration.calibration_file import SEEN_COVARIANCE, TO_LEFT, CalibrationFile
+from stretch_sim_cal.calibration.calibration_file import TO_LEFT, CalibrationFile
 from stretch_sim_cal.calibration.checks import deviations
 from stretch_sim_cal.calibration.finding import coded
 from stretch_sim_cal.calibration.lidars import lidars_at
@@ -152,7 +152,5 @@ def _covariance(now: Reestimate, key: str, fresh: np.ndarray) -> np.ndarray:
     floors that are seen from one pose of the left lidar, whose uncertainty is excluded."""
     if now.same_lidars:
         return 2.0 * fresh
-    entry = now.file.entries.get(key)
-    if entry is None or entry.covariance is None:
-        return fresh
-    return fresh + np.array(now.file.data[key].get(SEEN_COVARIANCE, entry.covariance), dtype=float)
+    stored = now.file.seen_covariance(key)
+    return fresh if stored is None else fresh + stored

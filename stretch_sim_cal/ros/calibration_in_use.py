@@ -66,7 +66,7 @@ class CalibrationWatch:
         if self.file.footprint_from_base is None:
             self._log.warning(f"{self.path} has no floor; run ros_find_floor_calibration")
         ours = default_robot_id()
-        others = {entry.robot_id for entry in self.file.entries.values()} - {ours, None, "unknown"}
+        others = {entry.robot_id for entry in self.file.entries.values()} - {ours, None}
         if others and ours != "unknown":
             self._log.warning(f"{self.path} was made for {', '.join(sorted(others))}, this robot is {ours}")
 

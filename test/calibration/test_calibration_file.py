@@ -18,11 +18,13 @@ from stretch_sim_cal.calibration.calibration_file import (
     FOOTPRINT,
     FOOTPRINT_ALIAS,
     RIGHT_TO_LEFT,
+    SEEN_COVARIANCE,
     CalibrationFile,
     default_path,
     default_robot_id,
     named_or_default,
 )
+from stretch_sim_cal.calibration.mounts.file import stored_mounts
 from stretch_sim_cal.calibration.values_file import base_joint, default_values_path, lidar_joints, record_joints
 from stretch_sim_cal.errors import InputError, Refused
 from stretch_sim_cal.files import rollback
@@ -211,12 +213,13 @@ BROKEN = [
     (aligned(convention="p_right = data * p_left"), "unknown convention 'p_right = data * p_left'"),
     ("right_to_left_transform:\n  data:\n    - [1, 0, 0", "not valid YAML"),
     ("- 1", "mapping"),
-    (aligned(covariance=[[1]]), "covariance"),
+    (aligned(covariance=[[1]]), "covariance: is not a 6x6 matrix of finite numbers"),
     (aligned(covariance=[[0] * 6] * 6), "its diagonal is not positive"),
     (placed(covariance=[[1, 2, 0], [2, 1, 0], [0, 0, 1]]), "is not symmetric and positive"),  # correlation 2
     (aligned(num_frames=-3), "and -3 frames"),
     (aligned(rmse=-0.1), "an rmse of -0.1"),
     (aligned(timestamp="tomorrow"), "'tomorrow'"),
+    (aligned(timestamp="0001-01-01"), "'0001-01-01'"),
     ("version: 2", "version: is '2', supported is 1"),
 ]
 
@@ -228,6 +231,14 @@ def test_a_broken_file_is_one_sentence_that_names_it(text, expected, tmp_path):
     with pytest.raises(InputError, match=re.escape(expected)) as raised:
         CalibrationFile.load(path)
     assert "broken.yaml" in str(raised.value)
+
+
+def test_a_covariance_of_another_shape_is_named_where_it_is_read():
+    file = by_arm_and_wheels(np.random.default_rng(1))
+    for key, name, size in (("lidar_mounts", "covariance", 12), (FOOTPRINT, SEEN_COVARIANCE, 3)):
+        with pytest.raises(InputError, match=f"{key}: {name}: is not a {size}x{size} matrix"):
+            other = file.updated({key: {name: np.eye(4).tolist()}})
+            stored_mounts(other), other.seen_covariance(key)
 
 
 UPDATES = 15

@@ -5,10 +5,18 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from made_results import by_arm_and_wheels
 
-from stretch_sim_cal.calibration.calibration_file import FLOORS, FOOTPRINT, RIGHT_TO_LEFT, CalibrationFile, Entry
+from stretch_sim_cal.calibration.calibration_file import (
+    FLOORS,
+    FOOTPRINT,
+    MOUNTS,
+    RIGHT_TO_LEFT,
+    WHEELS,
+    CalibrationFile,
+    Entry,
+)
 from stretch_sim_cal.calibration.checks import Change, Described, changes, compare, concerns, deviations, problems
-from stretch_sim_cal.calibration.mounts.file import MOUNTS
 from stretch_sim_cal.geometry.planes import Plane, footprint_from_base
 from stretch_sim_cal.geometry.transforms import from_xyz_rpy
 
@@ -41,9 +49,6 @@ def file(
         ({"height": 0.079}, None),
         ({"height": 0.081}, "the floor is 51 mm and 0.0 deg from the description"),
         ({"floor": (0.0, np.tan(5.1 * DEGREE), 1.0)}, "5.1 deg from the description"),
-        ({"covariance": np.diag([1.0] * 5 + [-1e-6])}, "right_to_left_transform: its covariance is invalid"),
-        ({"covariance": np.eye(6) + np.eye(6, k=1) * 1e-6}, "its covariance is invalid"),
-        ({"covariance": np.diag([1e-8] * 5 + [0.0])}, None),  # what is not estimated
         ({"entries": {}, "right_to_left": None, "floor_plane": None}, "neither an alignment of the lidars nor a floor"),
         ({"contradictions": ("two floors",)}, "two floors"),
         ({"right_to_left": POSE @ from_xyz_rpy((0.299, 0, 0), (0, 0, 14.9 * DEGREE))}, None),
@@ -71,6 +76,10 @@ def test_entries_of_two_robots_are_a_problem():
     assert problems(mixed) == ["its entries belong to different robots: a, b"]
     (concern,) = concerns(mixed, NOW, "b")
     assert concern.endswith(": belongs to robot a, this one is b")
+    whole = by_arm_and_wheels(np.random.default_rng(1))
+    for key in (RIGHT_TO_LEFT, MOUNTS, WHEELS):
+        for name, found in (("q", ["its entries belong to different robots: q, r"]), ("unknown", [])):
+            assert problems(whole.updated({key: {"robot_id": name}})) == found, key
 
 
 def unsure(length, angle):

@@ -5,7 +5,14 @@ import numpy as np
 from scipy.linalg import block_diag
 
 from stretch_sim_cal.calibration import calibration_file as files
-from stretch_sim_cal.calibration.calibration_file import FLOOR, FLOORS, LEFT_POSE, SEEN_COVARIANCE, CalibrationFile
+from stretch_sim_cal.calibration.calibration_file import (
+    FLOOR,
+    FLOORS,
+    LEFT_POSE,
+    MOUNTS,
+    SEEN_COVARIANCE,
+    CalibrationFile,
+)
 from stretch_sim_cal.calibration.mounts.result import FARTHEST, FARTHEST_ANGLE, MountsResult, StoredMounts
 from stretch_sim_cal.calibration.observations import FloorByUnits, Observations, scalars_of
 from stretch_sim_cal.calibration.results import FloorResult
@@ -60,16 +67,12 @@ def with_uncertain_left(file: CalibrationFile, covariance: np.ndarray) -> Calibr
     change[0, :3] = -file.floor_plane.facing(UP).normal
     change[1, 3] = change[2, 4] = 1.0
     for key in FLOORS:
-        known = file.entries.get(key)
-        if known is None or known.covariance is None:
-            continue
-        seen = np.array(file.data[key].get(SEEN_COVARIANCE, known.covariance), dtype=float)
-        total = seen + change @ covariance @ change.T
-        entries[key] = {"covariance": total.tolist(), SEEN_COVARIANCE: seen.tolist()}
+        if (seen := file.seen_covariance(key)) is not None:
+            total = seen + change @ covariance @ change.T
+            entries[key] = {"covariance": total.tolist(), SEEN_COVARIANCE: seen.tolist()}
     return file.updated(entries)
 
 
-MOUNTS = "lidar_mounts"
 OF_TWO = (  # of files with a left and a right lidar only
     "p_base_link = data.SIDE * p_lidar; covariance over (tx, ty, tz, rx, ry, rz) of the left, then of the right lidar,"
     " in m and rad, true = exp(xi) * data.SIDE, in base_link"
