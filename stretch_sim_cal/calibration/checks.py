@@ -188,22 +188,11 @@ def deviations(covariance: np.ndarray) -> tuple[float, float]:
     return largest_deviation(covariance[:lengths, :lengths]), largest_deviation(covariance[lengths:, lengths:])
 
 
-def compare(first: CalibrationFile, second: CalibrationFile) -> list[Change]:
-    """Return the differences of the entries that two files have in common, without their uncertainties."""
-    differences = [
-        Change("alignment" if name == "right" else f"alignment of the {name} lidar", *error(pose, second.to_left[name]))
-        for name, pose in first.to_left.items() if name in second.to_left
-    ]  # fmt: skip
-    if first.floor_plane is not None and second.floor_plane is not None:
-        differences.append(Change("floor", *floor_error(first.floor_plane, second.floor_plane)))
-    return differences
-
-
 def changes(old: CalibrationFile, new: CalibrationFile) -> list[Change]:
     """Return the changes of the parts that both files have. Two floors, one by the described and one by the calibrated
     pose of the left lidar, have no common uncertainty: their `sigmas` are None."""
     parts = []
-    mounts = stored_mounts(old), stored_mounts(new)
+    mounts, wheels = ([stored(file) for file in (old, new)] for stored in (stored_mounts, stored_wheels))
     for name in filter(new.to_left.__contains__, old.to_left):
         known = [_covariance(file, f"{name}{TO_LEFT}") for file in (old, new)]
         parts.append(_pose_change(alignment_called(name), old.to_left[name], new.to_left[name], known))
@@ -219,6 +208,14 @@ def changes(old: CalibrationFile, new: CalibrationFile) -> list[Change]:
         # About the lidar's origin: a turn about base_link's would count as a shift as well.
         covariances = [at_lidar(of_file[name][1], of_file[name][0]) for of_file in every]
         parts.append(_pose_change(f"{name} lidar on the robot", *poses, covariances, at_lidar=True))
+    lidars = [[] if of_file is None else list(of_file.footprint_from_lidar) for of_file in wheels]
+    for name in filter(lidars[1].__contains__, lidars[0]):
+        (before, of_before), (after, of_after) = (of_file.planar(name) for of_file in wheels)
+        step, covariances = after - before, (of_before, of_after)
+        step[2] = np.remainder(step[2] + np.pi, 2.0 * np.pi) - np.pi
+        known = [(largest_deviation(each[:2, :2]), float(np.sqrt(each[2, 2]))) for each in covariances]
+        distance, angle = float(np.hypot(*step[:2])), float(abs(step[2]))
+        parts.append(Change(f"{name} lidar to the wheels", distance, angle, *known, sigmas_of(step, covariances)))
     return parts
 
 

@@ -156,7 +156,7 @@ def _in_units(length: float, angle: float) -> dict[str, float]:
 
 
 def _comparison(first: CalibrationFile, second: CalibrationFile, args: argparse.Namespace) -> dict[str, Any]:
-    differences = checks.compare(first, second)
+    differences = checks.changes(first, second)
     if not differences:
         raise InputError(f"{args.other}: has no entry in common with {args.file}; there is nothing to compare")
     bounds = args.tolerance_mm * 1e-3, float(np.radians(args.tolerance_deg))

@@ -13,7 +13,7 @@ import numpy as np
 from stretch_sim_cal.calibration.body.model import description_hash, load_body_shape_model, robot_identity
 from stretch_sim_cal.calibration.body.settings import own_model_path
 from stretch_sim_cal.calibration.calibration_file import TO_LEFT, CalibrationFile, alignment_called
-from stretch_sim_cal.calibration.checks import Change, changes, check_lidars, largest_deviation, problems, sigmas_of
+from stretch_sim_cal.calibration.checks import Change, changes, check_lidars, problems, sigmas_of
 from stretch_sim_cal.calibration.drive_results import DIFFERS, Agreement, agreements, stored_wheels, transform_to_left
 from stretch_sim_cal.calibration.finding import OF_ALL_PLACES
 from stretch_sim_cal.calibration.mounts.file import left_pose, stored_mounts
@@ -168,29 +168,9 @@ def table(session: Session) -> list[list[str]]:
     old, new = session.old, session.new
     found, alone = ({change.what: change for change in changes(each, new)} for each in (old, new))
     rows_of = [*map(alignment_called, new.to_left), "floor"]
-    rows_of += [f"{name} lidar on the robot" for name in ("left", *new.to_left)]
+    rows_of += [f"{name} lidar {what}" for what in ("on the robot", "to the wheels") for name in ("left", *new.to_left)]
     rows = [_row(what, found.get(what), alone[what].after) for what in rows_of if what in found or what in alone]
-    return [["", "change", "standard deviation before", "after", "change in sigma"], *rows, *_wheels_rows(old, new),
-            *_body_row(session)]  # fmt: skip
-
-
-def _wheels_rows(old: CalibrationFile, new: CalibrationFile) -> list[list[str]]:
-    def deviations(covariance: np.ndarray) -> tuple[float, float]:
-        return largest_deviation(covariance[:2, :2]), float(np.sqrt(covariance[2, 2]))
-
-    before, now, rows = stored_wheels(old), stored_wheels(new), []
-    for name in now.footprint_from_lidar if now is not None else ():
-        what, change = f"{name} lidar to the wheels", None
-        values, covariance = now.planar(name)
-        if before is not None and name in before.footprint_from_lidar:
-            former, of_former = before.planar(name)
-            x, y, turn = values - former
-            turn = np.remainder(turn + np.pi, 2.0 * np.pi) - np.pi
-            sigmas = sigmas_of(np.array([x, y, turn]), [of_former, covariance])
-            known = deviations(of_former), deviations(covariance)
-            change = Change(what, float(np.hypot(x, y)), float(abs(turn)), *known, sigmas)
-        rows.append(_row(what, change, deviations(covariance)))
-    return rows
+    return [["", "change", "standard deviation before", "after", "change in sigma"], *rows, *_body_row(session)]
 
 
 def of_drive(session: Session) -> list[str]:

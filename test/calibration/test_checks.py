@@ -16,7 +16,7 @@ from stretch_sim_cal.calibration.calibration_file import (
     CalibrationFile,
     Entry,
 )
-from stretch_sim_cal.calibration.checks import Change, Described, changes, compare, concerns, deviations, problems
+from stretch_sim_cal.calibration.checks import Change, Described, changes, concerns, deviations, problems
 from stretch_sim_cal.geometry.planes import Plane, footprint_from_base
 from stretch_sim_cal.geometry.transforms import from_xyz_rpy
 
@@ -114,12 +114,11 @@ def test_deviations_are_the_largest_along_any_direction():
 
 def test_two_files_differ_by_what_they_have_in_common():
     other = file(height=0.034, right_to_left=POSE @ from_xyz_rpy((0.003, 0, 0), (0, 0, 0.01)))
-    alignment, floor = compare(file(), other)
-    assert (alignment.what, floor.what) == ("alignment", "floor")
+    alignment, floor = changes(file(), other)
+    assert (alignment.what, floor.what) == ("lidar to lidar", "floor")
     assert (alignment.distance, alignment.angle) == pytest.approx((0.003, 0.01))
     assert (floor.distance, floor.angle) == pytest.approx((0.004, 0.0), abs=1e-9)
-    assert [difference.what for difference in compare(file(floor_plane=None), other)] == ["alignment"]
-    assert [difference.what for difference in compare(file(right_to_left=None), other)] == ["floor"]
+    assert [difference.what for difference in changes(file(right_to_left=None), other)] == ["floor"]
     assert Change("", 1.0, 2.0).within(1.0, 2.0)
     assert not Change("", 1.0, 2.0).within(0.9, 2.0) and not Change("", 1.0, 2.0).within(1.0, 1.9)
 
@@ -167,6 +166,15 @@ def test_a_turned_mount_is_no_shift():
     both = 2e-6 * about @ about.T
     step = np.concatenate([np.zeros(3), left[:3, :3] @ [0.004, 0, 0]])
     assert change.sigmas == pytest.approx(np.sqrt(step @ np.linalg.solve(both, step) / 6.0), rel=1e-6)
+
+
+def test_a_change_to_the_wheels_is_planar_and_the_short_way_round():
+    before = by_arm_and_wheels(np.random.default_rng(1))
+    turn, poses = from_xyz_rpy((0.0, 0.0, 1.0), (0, 0, 3.5)), before.footprint_from_lidar
+    turned = {name: (turn @ pose).tolist() for name, pose in poses.items()}
+    left, right = changes(before, before.updated({WHEELS: {"data": turned}}))[-2:]
+    assert (left.what, right.what) == ("left lidar to the wheels", "right lidar to the wheels")
+    assert left.angle == right.angle == pytest.approx(2 * np.pi - 3.5) and left.sigmas > 10
 
 
 def test_an_entry_whose_name_is_nearly_one_that_is_read_is_reported():

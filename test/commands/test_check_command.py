@@ -139,10 +139,19 @@ def test_two_files_are_compared(calibration):
     other = edited(calibration, turn)
     assert check(calibration, calibration)[0] == 0
     code, printed, _ = check(calibration, other)
-    assert code == 1 and "alignment differs from" in printed
+    assert code == 1 and "lidar to lidar differs from" in printed
     assert check(calibration, other, "--tolerance-mm", "3")[0] == 0
     part = findings(calibration, other, code=1)["comparison"]["parts"][0]
     assert part["mm"] == pytest.approx(2.0, abs=1e-3) and part["agrees"] is False
+
+
+@pytest.mark.parametrize("key", [MOUNTS, keys.WHEELS])
+def test_two_files_whose_lidars_are_elsewhere_on_the_robot_differ(calibration, key):
+    save(by_arm_and_wheels(np.random.default_rng(1)), calibration)
+    other = edited(calibration, moved(key, "left", 0.02))
+    parts = findings(calibration, other, code=1)["comparison"]["parts"]
+    (part,) = (part for part in parts if not part["agrees"])
+    assert part["what"].startswith("left lidar") and part["mm"] == pytest.approx(20.0, abs=1e-3)
 
 
 def test_lidars_beyond_two_are_shown_held_against_their_description_and_compared(calibration, tmp_path):
@@ -165,7 +174,7 @@ def test_lidars_beyond_two_are_shown_held_against_their_description_and_compared
     assert found["further_lidars"]["mast"]["from_description"]["mm"] == pytest.approx(500.0, abs=0.1)
     assert any(sentence.startswith("mast_to_left_transform: far from") for sentence in found["problems"])
     code, printed, _ = check(near, far, *robot)
-    assert code == 1 and "alignment of the mast lidar differs from" in printed
+    assert code == 1 and "left to mast lidar differs from" in printed
 
 
 def test_output_that_a_full_disk_does_not_take_is_one_line(calibration):
