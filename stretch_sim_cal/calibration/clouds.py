@@ -151,7 +151,7 @@ class DirectionCells:
         self.grid: DirectionGrid | None = None
         self._blocks: list[np.ndarray] = []
         self._frames_in_last = 0
-        self._block_length = 1
+        self.block_length = 1
         # The usual range (m) of each cell, with which returns are compared, NaN if the cell had none, and how far they
         # may differ.
         self._usual = self._jump = np.zeros(0)
@@ -180,7 +180,7 @@ class DirectionCells:
                 _check_table(self._sensor, cloud)
             self._usual = np.full(self.grid.num_cells, np.nan)
         self.num_frames += 1
-        if not self._blocks or self._frames_in_last == self._block_length:
+        if not self._blocks or self._frames_in_last == self.block_length:
             self._open_block()
         self._frames_in_last += 1
         ranges = np.sqrt(np.einsum("ij,ij->i", points, points, dtype=float))
@@ -230,7 +230,7 @@ class DirectionCells:
             for first, second in zip(self._blocks[::2], self._blocks[1::2], strict=True):
                 first += second
             del self._blocks[1::2]
-            self._block_length *= 2
+            self.block_length *= 2
         if self._blocks:
             self._learn(self._blocks[-1])
         self._blocks.append(np.zeros((_NUM_SUMS, self.grid.num_cells)))

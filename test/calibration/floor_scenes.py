@@ -81,10 +81,10 @@ class Scene:
     def pairs(self, count: int) -> Iterator[Pair]:
         return self.simulator.point_pairs(count)
 
-    def while_moving(self, pose: np.ndarray) -> Iterator[Pair]:
-        """Yield six pairs; the robot moves to a pose before the fifth."""
-        for frame in range(6):
-            self.simulator.move_base(pose if frame >= 4 else np.eye(4))
+    def while_moving(self, pose: np.ndarray, count: int = 6) -> Iterator[Pair]:
+        """Yield pairs; the robot moves to a pose before the last third."""
+        for frame in range(count):
+            self.simulator.move_base(pose if frame >= 2 * count // 3 else np.eye(4))
             yield next(self.simulator.point_pairs(1, frame))
 
     def method(self, settings: FloorSettings | None = None, alignment_error=None) -> SupportFloor:

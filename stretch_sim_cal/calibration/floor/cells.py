@@ -157,10 +157,10 @@ class CellSums:
 
 
 def floor_motion(information: np.ndarray, gradient: np.ndarray) -> tuple[int, float, float] | None:
-    """Return the most significant split of frames into two floors, by their normal equations (F, 3, 3) and (F, 3):
-    after which frame, counted from 1, it lies how far off in height (m) and tilt (rad); None if chance explains it."""
+    """Return the most significant split of blocks of time into two floors, by their normal equations (B, 3, 3) and
+    (B, 3): after how many blocks it lies how far off in height (m) and tilt (rad); None if chance explains it."""
     information, gradient = np.cumsum(information, axis=0), np.cumsum(gradient, axis=0)
-    best, largest = None, 30.0  # chi square of three values: one in a million, since every split of the frames is tried
+    best, largest = None, 30.0  # chi square of three values: one in a million, since every split is tried
     for split in range(len(gradient) - 1):
         parts = (information[split], information[-1] - information[split])
         if any(np.linalg.cond(part) > 1e8 for part in parts):

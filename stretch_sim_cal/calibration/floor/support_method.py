@@ -176,7 +176,7 @@ class JointFloor:
         return on_body(apply(footprint_from_lidar, points), self._masks.body)
 
     def _motion(self, lidars: Sequence[Lidar], state: State, search: FoundFloor) -> tuple[int, float, float] | None:
-        """Return the `floor_motion` between the blocks of time."""
+        """Return the `floor_motion` between the blocks of time, after frames instead of blocks."""
         surfaces = [lidar.corrected(values) for lidar, values in zip(lidars, state.units, strict=True)]
         blocks = max(surface.block_counts.shape[1] for surface in surfaces)
         information, gradient = np.zeros((blocks, 3, 3)), np.zeros((blocks, 3))
@@ -188,7 +188,8 @@ class JointFloor:
                 equations = sums.equations_of(floor_cells.FloorRays.of(pose, *of_block, on_robot), used)
                 information[block] += equations[0]
                 gradient[block] += equations[1]
-        return floor_cells.floor_motion(information, gradient)
+        motion, frames = floor_cells.floor_motion(information, gradient), max(each.block_length for each in self._seen)
+        return None if motion is None else (frames * motion[0], *motion[1:])
 
     def _result(
         self, lidars: Sequence[Lidar], unknowns: Unknowns, state: State, solution: Solution, search: FoundFloor,
