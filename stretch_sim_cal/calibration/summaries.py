@@ -205,36 +205,38 @@ def floor_stage(result: FloorResult, nominal_footprint_from_base: np.ndarray) ->
         return Stage("floor", result, numbers, [f"{title} unknown"])
     deviation, relative = numbers["height_standard_deviation_mm"], numbers["higher_than_described_mm"]
     tilts = [f"{listed(numbers[key], 4)} deg" for key in ("tilt_deg", "tilt_standard_deviation_deg")]
-    gap = f"widest gap around the robot {numbers['support_gap_deg']:.0f} deg" if result.support else ""
     lines = [
         title,
         f"  base_link lies {numbers['height_mm']:.2f} mm above it, standard deviation {deviation:.3f} mm"
         f" ({relative:+.2f} mm relative to the description)",
         f"  tilt of the floor about base x, y: {tilts[0]}, standard deviation {tilts[1]}",
         f"  returns scatter {numbers['rmse_mm']:.2f} mm (rms) about the plane",
-        *([f"  supported by {result.support.area:.1f} m2 of floor, {gap}"] if result.support else []),
     ]
+    if result.support:
+        gap = f"widest gap around the robot {numbers['support_gap_deg']:.0f} deg"
+        lines.append(f"  supported by {result.support.area:.1f} m2 of floor, {gap}")
     return Stage("floor", result, numbers, lines)
 
 
 def mounts_stage(result: MountsResult, robot: MountedRobot, settings: MountSettings, file: CalibrationFile) -> Stage:
     """Return extrinsics of a robot, and the further pose that would help most, if one would; lidars without returns
     from the robot are placed by the file's transforms."""
-    numbers: dict = {"num_samples": result.num_samples, "num_points": result.num_points, "rmse_mm": 1e3 * result.rmse}
+    lidars = {}
     for side, (pose, covariance) in each_mount(file, result).items():
         position, angle = total_deviations(covariance, pose)
         distance, turned = error(robot.nominal[side], pose)
-        numbers[side] = {
+        lidars[side] = {
             "base_link_from_lidar": pose, **placed_in(pose),
             "from_description_mm": 1e3 * distance, "from_description_deg": np.degrees(turned),
             "standard_deviation_mm": 1e3 * position, "standard_deviation_deg": np.degrees(angle),
         }  # fmt: skip
     offsets = {offset.joint: offset.numbers | {"separable": offset.separable} for offset in result.joint_offsets}
-    numbers |= {"joint_offsets": offsets, "diagnostics": result.diagnostics}
+    numbers = {
+        "num_samples": result.num_samples, "num_points": result.num_points, "rmse_mm": 1e3 * result.rmse, **lidars,
+        "joint_offsets": offsets, "diagnostics": result.diagnostics,
+    }  # fmt: skip
     lines = [f"lidars in base_link, from {result.num_samples} arm poses, {result.num_points} returns of the robot:"]
-    for side, pose in numbers.items():
-        if not isinstance(pose, dict) or "base_link_from_lidar" not in pose:
-            continue
+    for side, pose in lidars.items():
         lines.append(
             f"  {side:<5} xyz {listed(pose['xyz'], 5)} m, rpy {listed(pose['rpy_deg'], 4)} deg, standard deviation "
             f"{pose['standard_deviation_mm']:.2f} mm {pose['standard_deviation_deg']:.3f} deg; "

@@ -267,7 +267,7 @@ def covering(evidence: EvidenceGrid, axes: Axes, shapes: list[Shape]) -> tuple[l
     least as closely as `SPACING`. Area is added at grid points that were not asked for, if possible."""
     grid = grid_points(axes)
     finer = tuple(_divided(values, most) for values, most in zip(axes, evidence.per_axis(SPACING), strict=True))
-    between = [place for place in grid_points(finer) if place not in set(grid)]
+    between = [place for place in grid_points(finer) if place not in grid]
     if not between:
         return shapes, 0.0, 0.0
     places = [*grid, *between]

@@ -45,7 +45,7 @@ def level_tiles(rays: Sequence[cells.FloorRays], settings: FloorSettings) -> Til
     keys = columns[:, 0] * 100_003 + columns[:, 1]
     order = np.lexsort((points[:, 2], keys))
     keys, points = keys[order], points[order]
-    starts = np.flatnonzero(np.r_[True, keys[1:] != keys[:-1]]) if len(keys) else np.zeros(0, int)
+    starts = np.flatnonzero(np.r_[True, keys[1:] != keys[:-1]])
     counts = np.diff(np.r_[starts, len(keys)])
     enough = counts >= 5
     if not enough.any():

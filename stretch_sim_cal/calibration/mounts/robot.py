@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from stretch_sim_cal import validate
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile
 from stretch_sim_cal.calibration.mounts import residuals
 from stretch_sim_cal.calibration.mounts.file import MOUNTS, floor_with_left_at, stored_mounts
@@ -45,10 +46,9 @@ def mount_settings(
     """Return the settings for a robot (by default a Stretch) whose links have standard deviations of `link_mm` and
     `link_deg` per axis. These are also the priors of the joints' readings in each pose and of their zeros, which are
     wider `with_joint_offsets`. Raises `InputError` for values out of bounds."""
-    bounds = ("range noise", range_noise, 0.2), ("link mm", link_mm, 50.0), ("link deg", link_deg, 10.0)
-    for name, value, high in bounds:
-        if not 0 <= value <= high or (name == "range noise" and value == 0):
-            raise InputError(f"{name}: is {value:g}; expected a number up to {high:g}")
+    validate.number(range_noise, "range noise", 1e-6, 0.2)
+    validate.number(link_mm, "link mm", 0.0, 50.0)
+    validate.number(link_deg, "link deg", 0.0, 10.0)
     profile = profile or stretch_profile()
     linear = {joint.command for joint in profile.joints if joint.linear}
     sizes = {joint: 1e-3 * link_mm if joint in linear else np.radians(link_deg) for joint in profile.offset_joints}
@@ -108,7 +108,7 @@ class MountedRobot:
                 yield ", ".join(words), commanded
 
     def _ancestors_of(self, link: str) -> tuple[str, ...]:
-        """Yield the links with a surface between a link and base_link, the nearest first."""
+        """Return the links with a surface between a link and base_link, the nearest first."""
         parents = (joint.parent for joint in reversed(self.model.chain(link)))
         before = itertools.takewhile(lambda parent: parent != self._base, parents)
         return tuple(parent for parent in before if parent in self.surfaces)
