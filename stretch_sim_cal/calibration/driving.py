@@ -141,14 +141,13 @@ class DrivenArray:
         """`lidars` by name, one or more; `nominal_footprint_from_base` (4, 4) is the description's; `body` as of
         `body_settings`, `accept` as of `accepting`."""
         self._names, self._settings = tuple(lidars), settings or DrivingSettings()
-        self._nominal = nominal_footprint_from_base
-        self._described = [self._nominal @ lidar.base_from_lidar for lidar in lidars.values()]
+        self._described = [nominal_footprint_from_base @ lidar.base_from_lidar for lidar in lidars.values()]
         self._base_from_first = next(iter(lidars.values())).base_from_lidar
         self._sensors = tuple(lidar.sensor for lidar in lidars.values())
         body = dict(body or {})
         self._checks = AlignmentSettings(base_from_left=self._described[0], sensor=self._sensors, **accepting(accept))
         if "body" in body:
-            body["body"] = apply(self._nominal, body["body"])
+            body["body"] = apply(nominal_footprint_from_base, body["body"])
         self._body = AlignmentSettings(**body)
         # The first station's views are constrained by those of all other stations.
         of_floor = FloorSettings(sensor=self._sensors, typical_std_translation=1e-4, typical_std_rotation=1e-5, **body)
