@@ -14,6 +14,7 @@ from stretch_sim_cal.calibration.calibration_file import (
     FLOORS,
     LEFT_POSE,
     RIGHT_TO_LEFT,
+    SEEN_COVARIANCE,
     TO_LEFT,
     WHEELS,
     CalibrationFile,
@@ -102,7 +103,8 @@ def problems(calibration: CalibrationFile, described: Described | None = None) -
 
 def inconsistencies(calibration: CalibrationFile, described: Described | None = None) -> list[str]:
     """Return one sentence for each two statements of the file about the same poses that differ by more than both
-    uncertainties allow, and for each lidar that is farther from its description than a calibration accepts."""
+    uncertainties allow, for a floor without the mounts that it is of, and for each lidar that is farther from its
+    description than a calibration accepts."""
     mounts, wheels = stored_mounts(calibration), stored_wheels(calibration)
     placed = {} if mounts is None else mounts.base_from_lidar
     sentences = []
@@ -116,6 +118,8 @@ def inconsistencies(calibration: CalibrationFile, described: Described | None = 
         off = error(placed["left"], seen_from(calibration, placed["left"]))
         if off[0] > AGREEMENT_M or off[1] > AGREEMENT_RAD:
             sentences.append(f"{MOUNTS} and {LEFT_POSE} in {floor} have the left lidar {_apart(off)} apart")
+    elif floor is not None and SEEN_COVARIANCE in calibration.data[floor]:
+        sentences.append(f"{floor} is of the left lidar in {MOUNTS}, which is missing; calibrate the floor again")
     by_part = [] if mounts is None else [(MOUNTS, placed, mounts.covariance)]
     by_part += [] if wheels is None else [(WHEELS, wheels.footprint_from_lidar, wheels.covariance)]
     for part, poses, covariance in by_part:

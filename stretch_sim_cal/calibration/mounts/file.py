@@ -122,7 +122,7 @@ def left_pose(file: CalibrationFile, described_left: np.ndarray) -> np.ndarray:
     distance, angle = error(described_left, left)
     if distance > FARTHEST or angle > FARTHEST_ANGLE:
         off = f"{1e3 * distance:.0f} mm and {np.degrees(angle):.1f} deg from its described pose"
-        remedy = "run ros_calibrate_lidar_mounts again, or take the entry out"
+        remedy = "run ros_calibrate_lidar_mounts again, or take the entry out and calibrate the floor again"
         cause = f"was it calibrated on another robot, or with another description? {remedy}"
         raise InputError(f"{file.path or 'calibration'}: {MOUNTS}: has the left lidar {off}: {cause}")
     return left
