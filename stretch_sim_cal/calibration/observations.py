@@ -28,8 +28,8 @@ SUFFIX = ".observations.npz"
 PLACES = ".places.npz"
 # The smallest standard deviation (m, rad) of a known transform.
 EXACT = 1e-7
-TRUNCATED = (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error)
-"""The exceptions of numpy for a truncated .npz file, or another file."""
+TRUNCATED = (OSError, ValueError, KeyError, EOFError, NotImplementedError, zipfile.BadZipFile, zlib.error)
+"""The exceptions of numpy for a truncated or damaged .npz file, or another file."""
 TABLE = ("elevations", "azimuth_offsets", "optical_centre", "firing_azimuths", "near_length", "scan_begin")
 
 

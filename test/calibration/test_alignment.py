@@ -151,9 +151,11 @@ def test_observations_are_read_back_as_they_were_and_not_used_for_another_alignm
     np.savez_compressed(path, **content | {"left_result": content["left_result"][:-1]})
     with pytest.raises(InputError, match="of a version with other errors of the lidars.* align the lidars again"):
         load_beside(file)
-    path.write_bytes(path.read_bytes()[:200])
-    with pytest.raises(InputError, match="align the lidars again"):
-        load_beside(file)
+    whole = path.read_bytes()
+    for damaged in (whole[:200], whole.replace(b"\x08\x00", b"\x63\x00")):  # of an unknown compression
+        path.write_bytes(damaged)
+        with pytest.raises(InputError, match="align the lidars again"):
+            load_beside(file)
 
 
 def test_every_patch_has_a_verdict_and_those_that_count_are_those_that_were_used(room, kept):
