@@ -39,6 +39,8 @@ from stretch_sim_cal.sensor.unit import CHANNEL_KINDS, SCALARS, SCAN_MOTION
 # Of the alignment.
 MIN_PATCHES = 6
 MIN_OVERLAP = 0.1
+# The same of two lidars whose poses are described: nothing but what is near these is accepted (`narrow_overlap`).
+DESCRIBED_OVERLAP = 0.05
 # Below this the overlap may be one sector of a view; two lidars of a robot have 0.5 and more, two domes 0.11.
 NARROW_OVERLAP = 0.2
 # So many surfaces may be outliers: the others have to determine each direction.
@@ -365,13 +367,15 @@ def error_in_units(name: str, value: float, deviation: float) -> str:
     return f"{1e3 * value:.2f} +- {1e3 * deviation:.2f} mm"
 
 
-def overlap_refusals(views: Consistency, used: float) -> list[Finding]:
-    """Check that two views have enough in common, of which `used` flat patches."""
+def overlap_refusals(views: Consistency, used: float, described: bool = False) -> list[Finding]:
+    """Check that two views, of lidars whose poses are `described` or not, have enough in common, of which `used` flat
+    patches."""
+    least = DESCRIBED_OVERLAP if described else MIN_OVERLAP
     return when(
-        not (used >= MIN_PATCHES and views.overlap >= MIN_OVERLAP),
+        not (used >= MIN_PATCHES and views.overlap >= least),
         "little_overlap",
         f"the two lidars see too little in common: {used:.0f} flat patches (at least {MIN_PATCHES} are needed), "
-        f"{100.0 * views.overlap:.0f} % overlap",
+        f"{100.0 * views.overlap:.0f} % overlap (at least {100.0 * least:.0f} %)",
         "stow the arm and move the robot to where both lidars see the same surfaces",
     )
 
@@ -440,7 +444,7 @@ COARSE_ONLY = Finding(
 def wrong_minimum(views: Consistency, near: bool = False, closely: Consistency | None = None) -> list[Finding]:
     """Check that two views agree, unless they hardly overlap; `near`: the transform is near the description's, or not
     far from it, then `closely` says how well they agree with `CLOSELY` times the tolerance."""
-    hardly_meet = views.overlap < MIN_OVERLAP and views.contradict <= CREDIBLE_CONTRADICT
+    hardly_meet = views.overlap < DESCRIBED_OVERLAP and views.contradict <= CREDIBLE_CONTRADICT
     contradict = SOMEBODY if near else CREDIBLE_CONTRADICT
     return when(
         not credible(views, near) and not hardly_meet and not _scene_changed(views, closely), "contradicting_views",

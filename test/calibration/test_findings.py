@@ -51,7 +51,9 @@ def wrong(views, closely):
 ALIGNMENT = [
     (lambda: findings.overlap_refusals(Consistency(1, 0, 0.1), 6),),
     (lambda: findings.overlap_refusals(Consistency(1, 0, 0.1), 5), "little_overlap", "5 flat", "10 %"),
-    (lambda: findings.overlap_refusals(Consistency(1, 0, 0.09), 6), "little_overlap", "6 flat", "9 %"),
+    (lambda: findings.overlap_refusals(Consistency(1, 0, 0.09), 6), "little_overlap", "6 flat", "9 %", "10 %"),
+    (lambda: findings.overlap_refusals(Consistency(1, 0, 0.05), 6, described=True),),
+    (lambda: findings.overlap_refusals(Consistency(1, 0, 0.04), 6, described=True), "little_overlap", "4 %", "5 %"),
     (lambda: findings.narrow_overlap(0.2, DESCRIBED, moved(99))[0],),
     (lambda: findings.narrow_overlap(0.11, None, DESCRIBED)[1], "narrow_overlap", "11 %"),
     (lambda: findings.narrow_overlap(0.11, DESCRIBED, moved(24, 3.4))[1], "narrow_overlap", "11 %"),

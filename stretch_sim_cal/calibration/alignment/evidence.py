@@ -319,7 +319,9 @@ class Evidence:
         if refusals or len(self.names) > len(SIDES):  # of more lidars others tie the two
             return refusals
         return self.each(
-            lambda n, pair: findings.overlap_refusals(self.agreement[n][pair], self.blocks[n].used_between(pair)),
+            lambda n, pair: findings.overlap_refusals(
+                self.agreement[n][pair], self.blocks[n].used_between(pair), self.described(pair) is not None
+            ),
             self.ties.pairs,
         )
 
