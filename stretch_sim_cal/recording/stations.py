@@ -170,8 +170,8 @@ def stations_of(
         for sweep, together in moving.get(number, ()) if found else ():
             here = int(np.searchsorted(stamps, 1e9 * sweep.time))
             at = [np.interp(1e9 * sweep.time, stamps, column) for column in poses.T]
-            scans = {name: [scan_from_message(scan.held)] for name, scan in together.items()}
-            found.append(RecordedStation(scans, np.vstack([poses[left:here], at]), sweep))
+            points = {name: [scan_from_message(scan.held)] for name, scan in together.items()}
+            found.append(RecordedStation(points, np.vstack([poses[left:here], at]), sweep))
             left = here
         if count := min(map(len, seen.values())):
             # The median: the first and last messages are of a base that still, or already, creeps.

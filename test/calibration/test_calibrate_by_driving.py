@@ -36,9 +36,11 @@ from stretch_sim_cal.calibration.wheel_odometry import (
 )
 from stretch_sim_cal.errors import InputError, Refused
 from stretch_sim_cal.geometry.transforms import error, from_xyz_rpy
+from stretch_sim_cal.recording.clouds import cloud_attributes, layout, message_bytes
 from stretch_sim_cal.recording.rosbag import RecordingWriter
 from stretch_sim_cal.recording.stations import stations_of, way_of
 from stretch_sim_cal.robot.wheeled_base import WheeledBase
+from stretch_sim_cal.sensor.points import POINT_DTYPE
 from stretch_sim_cal.simulation.driving import DrivingBase, OdometryErrors
 
 SENSOR = "os0_32_sparse"
@@ -219,18 +221,35 @@ def test_a_recording_with_stops_is_calibrated_and_written(driven, recorded):
     np.testing.assert_allclose(stations[-1].odometry[-1], driven.stations[-1].odometry[-1], atol=1e-3)
 
 
+def odometry_at(time, x=0.2, angle=0.0):
+    """Return a message of odometry at a time in tenths of a second."""
+    message = SimpleNamespace
+    at = message(x=0.0, y=0.0, z=np.sin(angle / 2), w=np.cos(angle / 2))
+    pose = message(position=message(x=x, y=0.1), orientation=at)
+    return message(header=message(stamp=message(sec=0, nanosec=time * SECOND // 10)), pose=message(pose=pose))
+
+
 def test_a_stop_is_where_the_base_rests_and_not_where_it_creeps():
     turned = np.r_[np.zeros(20), np.linspace(0.0, 0.5, 10), 0.4985, 0.4995, 0.4999, np.full(9, 0.5), 0.501, 0.55]
-    odometry, message = [], SimpleNamespace
-    for number, angle in enumerate(turned):
-        at = message(x=0.0, y=0.0, z=np.sin(angle / 2), w=np.cos(angle / 2))
-        header = message(stamp=message(sec=0, nanosec=number * SECOND // 10))
-        pose = message(position=message(x=0.2, y=0.1), orientation=at)
-        odometry.append(message(header=header, pose=message(pose=pose)))
+    odometry = [odometry_at(number, angle=angle) for number, angle in enumerate(turned)]
     clouds = [("left", time * SECOND // 10, np.ones((9, 3))) for time in (10, 37)]
     first, second = stations_of("odometry", odometry, clouds, ["left"], 1, continuous=False)
     np.testing.assert_allclose(first.odometry[-1], [0.2, 0.1, 0.0], atol=1e-9)
     np.testing.assert_allclose(second.odometry[-1], [0.2, 0.1, 0.5], atol=1e-9)
+
+
+def test_a_drive_that_ends_before_a_scan_at_its_second_stop_is_too_short_also_with_scans_on_the_move():
+    moved = np.r_[np.zeros(20), np.linspace(0.0, 0.9, 61), np.full(9, 0.9)]
+    odometry, clouds = [odometry_at(time, x) for time, x in enumerate(moved)], []
+    for time in range(5, 80):
+        scan = np.ones(9, POINT_DTYPE)
+        scan["timestamp"] = 0.1 * time + np.linspace(0.0, 0.09, 9)
+        cloud = odometry_at(time)
+        cloud.__dict__.update(fields=layout(), data=message_bytes(scan), **cloud_attributes(scan))
+        cloud.header.frame_id = "lidar"
+        clouds.append(("left", time * SECOND // 10, cloud))
+    with pytest.raises(InputError, match="stood: 2, long enough for a scan of every lidar: 1"):
+        stations_of("odometry", odometry, clouds, ["left"], 1, continuous=True)
 
 
 def test_arm_and_wheels_differ_by_what_their_covariances_say():
