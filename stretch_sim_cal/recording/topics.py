@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,7 +21,7 @@ if TYPE_CHECKING:  # rosbags takes a third of a second to import
 TF_TYPE = "tf2_msgs/msg/TFMessage"
 DESCRIPTION_TOPIC = "/robot_description"
 JOINT_STATES = "/joint_states"
-JOINT_MESSAGES = 20  # several nodes may share the topic, each with other joints
+FIRST_MESSAGES = 20  # several nodes may share a topic, each with other joints or frames
 
 
 def recorded_tree(
@@ -30,9 +31,10 @@ def recorded_tree(
     else of its /tf_static, else of `otherwise` (URDF text of --robot's profile): the first that connect the frames of
     all `lidars` with the base. Raises `InputError` that names what is missing and what is there."""
     problems = []
-    trees = _trees(recording, otherwise) if model is None else [tree_of_description(model, source="--model")]
-    for tree in trees:
+    given = partial(tree_of_description, model or "", source="--model")
+    for tree_of in [given] if model is not None else _trees(recording, otherwise):
         try:
+            tree = tree_of()
             for frame in lidars:
                 tree.lookup(base, frame)
             return tree
@@ -55,24 +57,32 @@ def recorded_joints(recording: "Recording") -> dict[str, float]:
     """Return the first position (m, rad) of every joint on /joint_states, by its name; empty if there is none."""
     positions: dict[str, float] = {}
     if recording.topics.get(JOINT_STATES) == "sensor_msgs/msg/JointState":
-        for _, message in itertools.islice(recording.messages([JOINT_STATES]), JOINT_MESSAGES):
+        for _, message in itertools.islice(recording.messages([JOINT_STATES]), FIRST_MESSAGES):
             positions = dict(zip(message.name, map(float, message.position), strict=False)) | positions
     return positions
 
 
-def _trees(recording: "Recording", otherwise: str | None) -> Iterator[FrameTree]:
+def _trees(recording: "Recording", otherwise: str | None) -> Iterator[Callable[[], FrameTree]]:
     if (recorded := recorded_description(recording)) is not None:
-        yield tree_of_description(recorded)
-    static = FrameTree("/tf_static")
-    for topic, count in (("/tf_static", None), ("/tf", 1)):
+        yield partial(tree_of_description, recorded)
+    yield partial(_published_tree, recording)
+    if otherwise is not None:
+        yield partial(tree_of_description, otherwise, source="--robot")
+
+
+def _published_tree(recording: "Recording") -> FrameTree:
+    tree, without = FrameTree("/tf_static"), set()
+    for topic, count in (("/tf_static", None), ("/tf", FIRST_MESSAGES)):
         if recording.topics.get(topic) == TF_TYPE:
             for _, message in itertools.islice(recording.messages([topic]), count):
                 for each in message.transforms:
-                    static.connect(each.header.frame_id, each.child_frame_id, transform_of_message(each.transform))
-    if static.frames:
-        yield static
-    if otherwise is not None:
-        yield tree_of_description(otherwise, source="--robot")
+                    parent, child = each.header.frame_id, each.child_frame_id
+                    try:
+                        tree.connect(parent, child, transform_of_message(each.transform))
+                    except InputError as error:
+                        without.add(f"'{child}' below '{parent}', which {error}")
+    tree.source += f" (without {'; '.join(sorted(without))})" if without else ""
+    return tree
 
 
 def recorded_signatures(

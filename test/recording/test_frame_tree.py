@@ -3,10 +3,13 @@
 import numpy as np
 import pytest
 from geometry_msgs.msg import Transform
+from recorded_robot import write_description
 
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import from_xyz_rpy, inverse
 from stretch_sim_cal.recording.frame_tree import FrameTree, transform_of_message
+from stretch_sim_cal.recording.rosbag import Recording, RecordingWriter
+from stretch_sim_cal.recording.topics import TF_TYPE, recorded_tree
 
 HEAD = from_xyz_rpy((0.1, 0.0, 1.4), (0.0, 0.1, 0.3))
 LEFT = from_xyz_rpy((0.0, 0.12, 0.1), (2.0, 0.5, -0.3))
@@ -59,3 +62,31 @@ def test_a_second_parent_is_noticed_and_the_latest_counts_and_a_transform_withou
         setattr(message.rotation, name, value)
         with pytest.raises(InputError):
             transform_of_message(message)
+
+
+def write_frames(writer: RecordingWriter, topic: str, parent: str, *children: str, turned: float = 1.0) -> None:
+    types, zero = writer._typestore.types, {"x": 0.0, "y": 0.0, "z": 0.0}
+    moved = types["geometry_msgs/msg/Transform"](
+        translation=types["geometry_msgs/msg/Vector3"](**zero),
+        rotation=types["geometry_msgs/msg/Quaternion"](**zero, w=turned),
+    )
+    stamp = types["builtin_interfaces/msg/Time"](sec=0, nanosec=0)
+    header = types["std_msgs/msg/Header"](stamp=stamp, frame_id=parent)
+    stamped = types["geometry_msgs/msg/TransformStamped"]
+    frames = [stamped(header=header, child_frame_id=child, transform=moved) for child in children]
+    writer.add_topic(topic, TF_TYPE)
+    message = types[TF_TYPE](transforms=frames)
+    writer.write(topic, 0, bytes(writer._typestore.serialize_cdr(message, TF_TYPE)))
+
+
+def test_frames_of_a_recording_are_of_several_publishers_and_one_that_is_broken_is_left_out_and_named(tmp_path):
+    with RecordingWriter(tmp_path / "bag") as writer:
+        write_description(writer, "not a robot")
+        write_frames(writer, "/tf", "odom", "base_link")
+        write_frames(writer, "/tf", "base_link", "left", "right")
+        write_frames(writer, "/tf_static", "base_link", "imu", turned=0.0)
+    with Recording(tmp_path / "bag") as recording:
+        tree = recorded_tree(recording, "base_link", ("left", "right"))
+        assert "without 'imu' below 'base_link', which is not a transform" in tree.source
+        with pytest.raises(InputError, match="/robot_description: .*'imu' is unknown; /tf_static .without 'imu'"):
+            recorded_tree(recording, "base_link", ("left", "imu"))
