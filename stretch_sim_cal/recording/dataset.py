@@ -32,6 +32,8 @@ METADATA = "metadata.yaml"
 DESCRIPTION = "description.urdf"
 JOINT_NAMES = "joint_names"
 LIDARS, FURTHER = "lidars", "further_lidars"  # an older key: of those beyond left and right
+# Exceptions of numpy on truncated files and on those of something else (TypeError: a single array).
+BROKEN = (OSError, ValueError, EOFError, KeyError, TypeError, NotImplementedError, zipfile.BadZipFile, zlib.error)
 SAME_POSE = 1e-6  # m or rad; commanded values come from a grid, so equal poses are equal to rounding
 
 
@@ -153,7 +155,7 @@ def _read_cloud(path: Path, where: str, name: str) -> np.ndarray | None:
     try:
         with np.load(path, allow_pickle=False) as archive:
             cloud = archive.get(name)
-    except (OSError, ValueError, EOFError, KeyError, NotImplementedError, zipfile.BadZipFile, zlib.error) as error:
+    except BROKEN as error:
         missing = f"the file is missing, though {METADATA} lists it"
         fault = missing if isinstance(error, FileNotFoundError) else f"is truncated or not an .npz file ({error})"
         raise InputError(f"{where}: {fault}; collect this pose again") from error

@@ -164,7 +164,7 @@ class RecordingWriter(contextlib.AbstractContextManager):
         `InputError` if the disk does not take it."""
         try:
             self._writer.write(self._connections[topic], stamp_ns, serialized)
-        except OSError as error:
+        except (OSError, sqlite3.Error) as error:
             raise self._failure(error) from error
 
     def close(self) -> None:
@@ -173,11 +173,11 @@ class RecordingWriter(contextlib.AbstractContextManager):
             self._writer.close()
             (self._hidden / self.directory.name).rename(self.directory)
             self._hidden.rmdir()
-        except OSError as error:
+        except (OSError, sqlite3.Error) as error:
             raise self._failure(error) from error
 
-    def _failure(self, error: OSError) -> InputError:
-        why = f"{error.strerror or error}; the incomplete recording is in {self._hidden}"
+    def _failure(self, error: Exception) -> InputError:
+        why = f"{getattr(error, 'strerror', None) or error}; the incomplete recording is in {self._hidden}"
         return InputError(f"{self.directory}: cannot be written: {why}")
 
     def __exit__(self, *_exception: object) -> None:

@@ -1,6 +1,8 @@
 """Recordings appear whole under their name and are read back by an independent reader; of damaged ones the reader gives
 messages or one clear error."""
 
+import sqlite3
+
 import numpy as np
 import pytest
 from recorded_robot import write_cloud
@@ -44,6 +46,17 @@ def test_what_was_recorded_before_an_exception_is_kept(tmp_path):
         raise ZeroDivisionError
     with AnyReader([tmp_path / "bag"]) as reader:
         assert reader.message_count == 1
+
+
+@pytest.mark.parametrize("error", [sqlite3.OperationalError("database or disk is full"), OSError(28, "No space left")])
+def test_a_disk_that_does_not_take_a_message_is_an_input_error(tmp_path, monkeypatch, error):
+    def fail(*_):
+        raise error
+
+    with RecordingWriter(tmp_path / "bag", "sqlite3") as writer:
+        monkeypatch.setattr(writer._writer, "write", fail)
+        with pytest.raises(InputError, match="bag: cannot be written: (database or disk is full|No space left);"):
+            write_cloud(writer, "/a", "f", STAMP, scan())
 
 
 def test_an_existing_folder_is_never_written_into_and_unknown_storage_and_type_are_named(tmp_path):
