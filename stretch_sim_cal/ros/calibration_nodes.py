@@ -27,7 +27,7 @@ from stretch_sim_cal.calibration.summaries import plain
 from stretch_sim_cal.collection import stages as shared
 from stretch_sim_cal.collection.stages import Outcome
 from stretch_sim_cal.errors import InputError, Refused
-from stretch_sim_cal.files import rollback
+from stretch_sim_cal.files import backups_of, rollback
 from stretch_sim_cal.geometry.transforms import SIDES, error
 from stretch_sim_cal.recording.dataset import read_dataset
 from stretch_sim_cal.robot.profile import profile_called
@@ -70,16 +70,20 @@ class _Files:
             return None
         else:
             path = values_file.default_values_path()
-        values_file.values_text(path, [], "", "")
+        if not options.rollback:
+            values_file.values_text(path, [], "", "")
         return path
 
     def roll_back(self) -> int:
-        """Bring back both files as they were before their last write. Raises `InputError` if there is no backup."""
-        for file in (self.path, self.values):
-            if file == self.path or file and file.exists():
-                backup = rollback(file)
-                kept = f"the replaced version is {file.name}.rolled_back"
-                self._context.log.info(f"{file}: restored from {backup.name}; {kept}")
+        """Bring back both files as they were before their last write; of the values only if there is a backup. Raises
+        `InputError` if the calibration has none."""
+        with_values = self.values is not None and bool(backups_of(self.values))
+        for file in (self.path, *[self.values] * with_values):
+            backup = rollback(file)
+            kept = f"the replaced version is {file.name}.rolled_back"
+            self._context.log.info(f"{file}: restored from {backup.name}; {kept}")
+        if self.values is not None and not with_values and self.values.exists():
+            self._context.log.warning(f"{self.values}: there is no backup, so it stays as it is")
         return 0
 
     def finish(self, found: Outcome) -> int:
@@ -101,11 +105,11 @@ class _Files:
 
     def lidar_joints(self, robot: LiveRobot) -> list[values_file.JointOrigin]:
         """Return both lidars' joints on the head: the left one by the file's mounts, else as described, and the right
-        one by the file's alignment; none of a robot with more or less than two, or, with a warning, if TF does not have
-        the head."""
-        if len(robot.profile.lidars) != len(SIDES):
-            return []
+        one by the file's alignment; none of a robot with more or less than two, or without a head around them, or, with
+        a warning, if TF does not have the head."""
         base, file, head = self._options.base_link_frame, self.file, robot.profile.housing_link
+        if len(robot.profile.lidars) != len(SIDES) or head is None:
+            return []
         try:
             base_from_left = left_pose(file, robot.frames.lookup(base, self._options.left_lidar_frame))
             head_from_base = robot.frames.lookup(head, base)
@@ -122,12 +126,12 @@ class _Files:
 
 def align(context: RobotContext) -> int:
     options, files = context.options, _Files(context)
-    CalibrationFile.load_or_empty(files.path)  # one that cannot be updated shows now, not after the last sample
     name = either(options, "method", "fit_method") or methods.DEFAULT_ALIGNMENT_METHOD
-    places = places_beside(files.path)
     methods.alignment_method(name)  # an unknown one shows now
     if options.rollback:
         return files.roll_back()
+    CalibrationFile.load_or_empty(files.path)  # one that cannot be updated shows now, not after the last sample
+    places = places_beside(files.path)
     if options.another_place and name != methods.DEFAULT_ALIGNMENT_METHOD:
         raise InputError(f"another_place: method {name} supports only one standing place")
     if options.another_place and not num_places(files.path):

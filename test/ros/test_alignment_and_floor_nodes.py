@@ -2,6 +2,7 @@
 
 import json
 import signal
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -17,6 +18,9 @@ from stretch_sim_cal.files import keep_backup
 from stretch_sim_cal.geometry.planes import floor_of_footprint
 from stretch_sim_cal.geometry.transforms import error, from_xyz_rpy, inverse
 from stretch_sim_cal.harness.processes import own_domain
+from stretch_sim_cal.recording.frame_tree import FrameTree
+from stretch_sim_cal.robot.profile import load_profile
+from stretch_sim_cal.ros import calibration_nodes
 from stretch_sim_cal.ros.listening import FrameListener
 
 pytestmark = pytest.mark.graph
@@ -117,16 +121,29 @@ def test_finds_the_floor_from_where_the_mounts_have_the_left_lidar_and_writes_bo
     assert (recorded.parent, recorded.child) == ("base_footprint", "base_link")
 
 
-def test_rollback_brings_back_the_calibration_before_the_last_write(graph):
-    path = graph.calibration_file
+@pytest.mark.parametrize("program", ["ros_align_dual_lidar", "ros_find_floor_calibration"])
+def test_rollback_brings_back_the_calibration_before_the_last_write_also_of_files_that_are_broken(graph, program):
+    path, values = graph.calibration_file, graph.folder / "fleet" / "stretch-test" / "stretch_calibration_values.yaml"
     path.parent.mkdir(parents=True)
     path.write_text("note: older\n")
     keep_backup(path)
-    path.write_text("note: newer\n")
-    graph.call("ros_find_floor_calibration", "--rollback", code=0)
+    for broken in (path, values):
+        broken.write_text("note: [newer\n")
+    ended = graph.call(program, "--rollback", code=0)
     assert path.read_text() == "note: older\n"
-    assert path.with_name(path.name + ".rolled_back").read_text() == "note: newer\n"
-    assert graph.call("ros_find_floor_calibration", "--rollback").code == 2
+    assert path.with_name(path.name + ".rolled_back").read_text() == values.read_text() == "note: [newer\n"
+    assert "stretch_calibration_values.yaml: there is no backup" in ended.err
+    assert graph.call(program, "--rollback").code == 2
+
+
+def test_lidars_that_no_head_houses_have_no_joints_in_the_values_file():
+    tree = FrameTree()
+    tree.connect("base_link", "left", np.eye(4))
+    files = SimpleNamespace(
+        file=CalibrationFile(), _options=SimpleNamespace(base_link_frame="base_link", left_lidar_frame="left")
+    )
+    robot = SimpleNamespace(profile=load_profile("two_lidar_amr"), frames=tree)
+    assert calibration_nodes._Files.lidar_joints(files, robot) == []
 
 
 def publish_robot(node, footprint: bool):
