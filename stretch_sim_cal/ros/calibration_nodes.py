@@ -2,10 +2,8 @@
 the robot's own stretch_calibration_values.yaml, from which its description is made, or says every reason why not."""
 
 import argparse
-import contextlib
 import datetime
 import json
-import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -229,9 +227,8 @@ def calibrate_mounts(context: RobotContext) -> int:
         sensor=sensors_called(options.sensor), profile=profile,
     )  # fmt: skip
     directory = arguments.directory or Path(f"lidar_mounts_data_{datetime.datetime.now():%Y%m%d_%H%M%S}")
-    collecting = argparse.Namespace(**vars(arguments) | {"directory": directory, "json": False})
-    with contextlib.redirect_stdout(sys.stderr) if arguments.json else contextlib.nullcontext():
-        code = collect(replace(context, arguments=collecting), only_raw=True)
+    collecting = argparse.Namespace(**vars(arguments) | {"directory": directory})
+    code = collect(replace(context, arguments=collecting), for_mounts=True)
     if code != 0 or arguments.dry_run:
         return code
     file = files.file

@@ -39,9 +39,9 @@ LOOK_EVERY, BLIND_AFTER = 0.05, 5.0  # s between looks at the clouds that came, 
 LEARNED_FROM = 5  # scans of each lidar of the room before the arm moves: an echo that comes and goes is in one of them
 
 
-def collect(context: RobotContext, only_raw: bool = False) -> int:
+def collect(context: RobotContext, for_mounts: bool = False) -> int:
     """Check, plan, ask, then move and capture, pose by pose. A folder is continued only under the floor calibration
-    that it was begun with, unless `only_raw`, of those who do not need the floor."""
+    that it was begun with, unless it is `for_mounts`, which do not need the floor, and have a result of their own."""
     options, arguments = context.options, context.arguments
     if arguments.directory and arguments.directory.exists() and not arguments.directory.is_dir():
         raise InputError(f"{arguments.directory}: is a file; name the folder of the samples")
@@ -49,7 +49,7 @@ def collect(context: RobotContext, only_raw: bool = False) -> int:
     say = functools.partial(print, file=sys.stderr if arguments.json else sys.stdout, flush=True)
     profile, watchdog, frames = profile_called(options.robot), context.watchdog(options.timeout), context.frames()
     poses = calibrated_poses(options, frames, watchdog, profile.lidars)
-    if poses.observations is None and not only_raw:
+    if poses.observations is None and not for_mounts:
         why = "there are no observations of this alignment beside the calibration file"
         why += " (align and collect with the same file)"
         if profile.one_lidar:
@@ -69,7 +69,7 @@ def collect(context: RobotContext, only_raw: bool = False) -> int:
     begun = (directory / METADATA).exists()
     open_writer = functools.partial(
         DatasetWriter, directory, description, joints=profile.planned_names, lidars=tuple(profile.lidars),
-        footprint_from_base_link=None if begun and only_raw else poses.footprint_from_base,
+        footprint_from_base_link=None if begun and for_mounts else poses.footprint_from_base,
     )  # fmt: skip
     writer = open_writer() if begun else None
     collection = _Collection(model, settings, profile, _plan(model, settings, state, writer), say)
@@ -91,9 +91,9 @@ def collect(context: RobotContext, only_raw: bool = False) -> int:
             writer.write_skipped(collection.skipped)
             collection.sweep(motion, capture, writer)
     if not arguments.dry_run:
-        to_do = "" if only_raw else f"; next: fit_body_shape_model {shlex.quote(str(directory))}"
+        to_do = "" if for_mounts else f"; next: fit_body_shape_model {shlex.quote(str(directory))}"
         say(f"{len(writer.samples)} samples in {directory}{to_do}")
-    if arguments.json:
+    if arguments.json and (arguments.dry_run or not for_mounts):
         print(json.dumps(collection.outcome(writer, arguments.dry_run)), flush=True)
     return 0
 

@@ -21,9 +21,11 @@ def check_can_ask(arguments: Any, what: str) -> None:
 
 
 def ask(arguments: Any, question: str) -> None:
-    """Return when the user agrees, or agreed by `--yes`. Raises `Refused` if not."""
-    if not arguments.yes and input(f"{question} [yes/no] ").strip().lower() not in ("y", "yes"):
-        raise Refused("nothing was moved")
+    """Return when the user agrees, or agreed by `--yes`. Raises `Refused` if not, or if there is no answer any more."""
+    if not arguments.yes:
+        print(f"{question} [yes/no] ", end="", file=sys.stderr, flush=True)  # standard output is for results
+        if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+            raise Refused("nothing was moved")
 
 
 class SoleUse:

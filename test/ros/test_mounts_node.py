@@ -37,8 +37,10 @@ def test_both_lidars_are_found_where_they_are_with_a_further_pose_under_a_new_fl
         new_floor = inverse(footprint_from_base(truth.floor_in_base_link))
         publish_frames(client.node, calibrated_frames(truth) | {("base_link", "floor_plane"): new_floor})
         further = ("--lift", "1.0", "--arm", "0.0", "--wrist-yaw", "-1.1", "--calibration-file", str(file), "--json")
-        poses = str(tmp_path / "poses")
-        ended = graph.call("ros_calibrate_lidar_mounts", poses, *QUICK, *further, *SIMULATED_TIME, code=0)
+        mounts = ("ros_calibrate_lidar_mounts", str(tmp_path / "poses"), *QUICK, *further)
+        planned = graph.call(*mounts, "--dry-run", *SIMULATED_TIME, code=0)
+        assert len(json.loads(planned.out)["planned"]) == 1
+        ended = graph.call(*mounts, *SIMULATED_TIME, code=0)
     said = json.loads(ended.out)
     assert said["accepted"] and said["mounts"]["num_samples"] == 5
     assert "TF does not have the mount" in ended.err

@@ -1,6 +1,8 @@
 """Parts of nodes: parameters take what people and launch files write, a signal ends a node, a watchdog counts silence
 only while the node listens, and simulated time has its pace."""
 
+import contextlib
+import io
 import os
 from types import SimpleNamespace
 
@@ -18,7 +20,7 @@ from stretch_sim_cal.errors import InputError, Refused, RunFailure
 from stretch_sim_cal.ros.node_commands import SIMULATOR
 from stretch_sim_cal.ros.node_main import NodeContext, in_node, leave
 from stretch_sim_cal.ros.options import NodeCommand, Option, declare, follow_changes, split_arguments
-from stretch_sim_cal.ros.permission import SoleUse, check_driver
+from stretch_sim_cal.ros.permission import SoleUse, ask, check_driver
 from stretch_sim_cal.ros.simulator_node import Pace, simulation_setup
 from stretch_sim_cal.ros.watchdog import Watchdog
 
@@ -101,6 +103,15 @@ def test_what_a_driver_published_once_before_is_known(ros, topic, value, why):
         ros.drivers.create_publisher(kind, name, latched).publish(kind(data=state))
     with pytest.raises(Refused, match=why):
         check_driver(ros.context)
+
+
+@pytest.mark.parametrize(("answer", "agreed"), [("yes\n", True), ("no\n", False), ("", False)])
+def test_a_question_leaves_standard_output_to_results_and_its_end_is_no(answer, agreed, monkeypatch, capsys):
+    monkeypatch.setattr("sys.stdin", io.StringIO(answer))
+    with contextlib.nullcontext() if agreed else pytest.raises(Refused):
+        ask(SimpleNamespace(yes=False), "Go?")
+    asked = capsys.readouterr()
+    assert (asked.out, asked.err) == ("", "Go? [yes/no] ")
 
 
 def test_a_parameter_of_somebody_else_changes_nothing(ros):
