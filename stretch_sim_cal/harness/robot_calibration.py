@@ -30,7 +30,6 @@ from stretch_sim_cal.harness.processes import Echo, Ended, ProcessSequence, Prog
 from stretch_sim_cal.harness.robot_session import DONE, KEPT, Session, unused
 from stretch_sim_cal.harness.scenario import STAGES
 from stretch_sim_cal.recording.dataset import CLOUD_POSE, cloud_name
-from stretch_sim_cal.robot.description import parse_urdf
 from stretch_sim_cal.robot.profile import RobotProfile, profile_called
 from stretch_sim_cal.robot.surfaces import body_settings
 from stretch_sim_cal.ros.live import LiveLook, live_look
@@ -116,7 +115,7 @@ def _mounts_hold(file: CalibrationFile, look: LiveLook) -> str:
 def _shape_holds(look: LiveLook, profile: RobotProfile) -> str:
     if not (path := own_model_path()).is_file():
         raise InputError(NONE)
-    here = description_hash(parse_urdf(look.description or "", "/robot_description"), profile=profile)
+    here = description_hash(profile.model_of(look.description or ""), profile=profile)
     if other := load_body_shape_model(path).mismatches(robot_identity()["tool_id"], here):
         raise InputError(other[0])
     return "was fitted for this robot and tool"

@@ -14,7 +14,7 @@ import numpy as np
 from stretch_sim_cal import files, validate
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import SIDES
-from stretch_sim_cal.robot.description import package_folder
+from stretch_sim_cal.robot.description import package_folder, parse_urdf
 from stretch_sim_cal.robot.model import Limit, RobotModel, near
 from stretch_sim_cal.robot.wheeled_base import WheeledBase, wheeled_base
 from stretch_sim_cal.validate import ACCEPT, Bounds, numbers_by_key, record, typed
@@ -205,6 +205,11 @@ class RobotProfile:
         given = {"left": left} if left == right else {"left": left, "right": right}
         known = {name: (lidar.topic, lidar.frame) for name, lidar in self.lidars.items()}
         return {name: given.get(name, own) for name, own in known.items() if name in given or name not in SIDES}
+
+    def model_of(self, description: str) -> RobotModel:
+        """Return the model of the robot's /robot_description (URDF text), with the meshes of the profile's packages.
+        Raises `InputError` for a broken one."""
+        return parse_urdf(description, source="/robot_description", mesh_folders=self.description.packages)
 
     @property
     def housing_link(self) -> str | None:

@@ -24,7 +24,6 @@ from stretch_sim_cal.errors import InputError, Refused
 from stretch_sim_cal.recording import JOINTS
 from stretch_sim_cal.recording.dataset import METADATA, DatasetWriter
 from stretch_sim_cal.recording.pairing import CloudSet
-from stretch_sim_cal.robot.description import parse_urdf
 from stretch_sim_cal.robot.model import RobotModel
 from stretch_sim_cal.robot.profile import RobotProfile, profile_called
 from stretch_sim_cal.ros.arm import ArmMotion, ArmState, CalibratedPoses, Capture, calibrated_poses
@@ -58,7 +57,7 @@ def collect(context: RobotContext, for_mounts: bool = False) -> int:
         context.log.warning(f"{why}, so the lidars' own errors stay in the points, {consequence}")
     description = frames.wait_for_description(watchdog)
     frames.close()  # those that matter do not move, and those that do would keep this node busy
-    model = parse_urdf(description)
+    model = profile.model_of(description)
     settings = load_settings(
         options.settings, options.plan, given_grids(options), options.speed_factor, profile.commanded_limits(model),
         options.frames, profile,

@@ -22,7 +22,6 @@ from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.points import convex_hull
 from stretch_sim_cal.geometry.shapes import ConvexPolygon, Shape, circumscribed_polygon
 from stretch_sim_cal.recording.pairing import CloudSet
-from stretch_sim_cal.robot.description import parse_urdf
 from stretch_sim_cal.robot.profile import profile_called
 from stretch_sim_cal.ros.calibration_in_use import CalibrationWatch, placement, xyz
 from stretch_sim_cal.ros.listening import FrameListener, JointListener
@@ -172,7 +171,7 @@ class BodyShapeVisualizer(Visualizer):
             return
         self._compared, here = True, None
         try:
-            here = models.description_hash(parse_urdf(self._frames.description), profile=self._profile)
+            here = models.description_hash(self._profile.model_of(self._frames.description), profile=self._profile)
         except InputError as error:  # a description without meshes can be shown all the same
             self._context.log.warning(f"the model cannot be compared with /robot_description: {error}")
         for mismatch in self._model.mismatches(models.robot_identity()["tool_id"], here):

@@ -19,7 +19,6 @@ from stretch_sim_cal.recording.clouds import scan_from_message
 from stretch_sim_cal.recording.dataset import cloud_name
 from stretch_sim_cal.recording.pairing import CloudSet, stamp_of
 from stretch_sim_cal.recording.topics import sensor_lines
-from stretch_sim_cal.robot.description import parse_urdf
 from stretch_sim_cal.robot.profile import profile_called
 from stretch_sim_cal.ros.arm import ArmMotion, ArmState
 from stretch_sim_cal.ros.listening import SYNCHRONISE, FrameListener, LiveRobot, depth_for, described_poses
@@ -232,12 +231,11 @@ class _Looking:
             self._say("broadcaster", MISSING, sentence, "stop it until the new calibration is accepted")
 
     def _described(self) -> str:
-        model = parse_urdf(self._found.description, mesh_folders=self._profile.description.packages)
-        robot = MountedRobot(model, self._profile)
+        robot = MountedRobot(self._profile.model_of(self._found.description), self._profile)
         return f"'{robot.model.name}' has {self._all} and {len(robot.surfaces)} links with surfaces"
 
     def _joints(self) -> str:
-        model, watchdog = parse_urdf(self._found.description, "/robot_description"), self._watchdog()
+        model, watchdog = self._profile.model_of(self._found.description), self._watchdog()
         state = ArmState(self._context, model, watchdog, self._profile)
         state.wait_until_known()
         motion = ArmMotion(self._context, state, watchdog, {})

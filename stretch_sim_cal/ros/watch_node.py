@@ -20,11 +20,8 @@ from stretch_sim_cal.calibration.watch import CHANGED, BlockState, DriftMonitor,
 from stretch_sim_cal.command import one_line
 from stretch_sim_cal.errors import InputError, Refused, RunFailure
 from stretch_sim_cal.recording.pairing import CloudSet
-from stretch_sim_cal.robot.description import parse_urdf
-from stretch_sim_cal.robot.profile import profile_called
-from stretch_sim_cal.robot.surfaces import body_settings
 from stretch_sim_cal.ros.calibration_in_use import usable_calibration
-from stretch_sim_cal.ros.listening import FrameListener, JointListener, described_poses
+from stretch_sim_cal.ros.listening import JointListener, LiveRobot, described_poses
 from stretch_sim_cal.ros.robot_context import RobotContext
 from stretch_sim_cal.sensor.sensor import sensors_called
 
@@ -40,16 +37,14 @@ class Watcher:
 
         self._context, self._options = context, context.options
         self._path = named_or_default(self._options.calibration_file)
-        self._watchdog = context.watchdog(self._options.timeout)
-        self._frames = FrameListener(context)
-        self._body: dict[str, Any] | None = None
-        self._profile = profile_called(self._options.robot)
+        self._robot = LiveRobot(context)
+        self._frames, self._watchdog, self._profile = self._robot.frames, self._robot.watchdog, self._robot.profile
         self._sensor = sensors_called(self._options.sensor)
         self._joints = JointListener(context, profile=self._profile)
         self._history = monitor.History(Path(self._options.history or monitor.default_history()).expanduser())
         self._publisher = context.node.create_publisher(DiagnosticArray, "/diagnostics", 10)
         self._read()
-        self._robot: MountedRobot | None = None
+        self._mounted: MountedRobot | None = None
         self._last: Panorama | None = None
         self._told: set[str] = set()
         self._open: tuple[str, ...] = ()
@@ -144,9 +139,7 @@ class Watcher:
         described = described_poses(options, self._frames, self._watchdog)
         footprint = self._frames.footprint_from(options.base_link_frame, options.footprint_frame)
         clouds = [each.clouds for each in seen]
-        if self._body is None:
-            self._body = body_settings(self._profile, self._frames.description, self._context.log.info)
-        now = reestimate(self._calibration, clouds, described["left"], footprint, self._sensor, self._body)
+        now = reestimate(self._calibration, clouds, described["left"], footprint, self._sensor, self._robot.body)
         vectors, refused, arm = monitor.vectors_of(now), list(now.open_questions), ""
         try:
             own, arm = self._own(clouds, described)
@@ -159,9 +152,8 @@ class Watcher:
         """Return where each lidar is against its returns from the robot, and the arm's pose."""
         if self._frames.description is None:
             raise InputError("no /robot_description")
-        if self._robot is None:
-            model = parse_urdf(self._frames.description, mesh_folders=self._profile.description.packages)
-            self._robot = MountedRobot(model, self._profile)
+        if self._mounted is None:
+            self._mounted = MountedRobot(self._profile.model_of(self._frames.description), self._profile)
         joints = self._joints.commanded
         for joint in self._profile.check_joints[:1]:
             if joint not in joints:
@@ -170,9 +162,9 @@ class Watcher:
         if mounts is not None:
             poses = self._calibration.lidars_at(mounts.base_from_lidar["left"]) | mounts.base_from_lidar
         clouds = {name: np.concatenate([each[name][:, :3] for each in seen]).astype(float) for name in described}
-        positions = self._profile.joint_positions(self._robot.model, self._joints.positions)
+        positions = self._profile.joint_positions(self._mounted.model, self._joints.positions)
         arm = " ".join(f"{joint}:{round(value / ARM_GRID)}" for joint, value in sorted(joints.items()))
-        return monitor.pose_vectors(self._robot, positions, poses, clouds), arm
+        return monitor.pose_vectors(self._mounted, positions, poses, clouds), arm
 
     def _tell(self, stamp: float) -> None:
         changed = self._watch.changed

@@ -56,7 +56,7 @@ def test_what_is_missing_is_named_and_the_alignment_stays_as_it_is():
     good = aligned(simulator)
     for missing, told in (
         ({"joints": {}}, "no lift on /joint_states"), ({"description": None}, "no /robot_description"),
-        ({"description": "<robot/>"}, "not checked"),
+        ({"description": "<robot/>"}, "not checked against returns from the robot: /robot_description: <robot>"),
     ):  # fmt: skip
         result, unchecked = checked(simulator, good, **missing)
         assert result is good and told in unchecked

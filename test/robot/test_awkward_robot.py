@@ -86,6 +86,15 @@ def test_a_profiles_packages_serve_the_robot_and_the_rig(robot):
     assert all(np.linalg.norm(rig.body["body"] - corner, axis=1).min() < 0.02 for corner in corners)
 
 
+def test_a_profiles_packages_serve_the_description_on_its_topic(robot):
+    _, description, file = robot
+    profile = load_profile(file)
+    text = load_urdf_text(description, folders=profile.description.packages)
+    assert "package://" in text and profile.model_of(text).links["base_link"].collisions[0].path.is_file()
+    with pytest.raises(InputError, match="^/robot_description: "):
+        profile.model_of("<robot/>")
+
+
 def test_a_calibration_is_exported_where_the_footprint_is_a_child_of_base_link(robot, tmp_path, capsys):
     _, _, profile = robot
     model = spawned_robot(named_robot(profile)).model

@@ -22,7 +22,7 @@ from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.planes import footprint_from_base
 from stretch_sim_cal.geometry.transforms import Poses, inverse, log
 from stretch_sim_cal.robot.collision import SelfCollision
-from stretch_sim_cal.robot.description import load_model, parse_urdf
+from stretch_sim_cal.robot.description import load_model
 from stretch_sim_cal.robot.kinematics import link_transform, link_transforms
 from stretch_sim_cal.robot.model import RobotModel
 from stretch_sim_cal.robot.profile import RobotProfile, stretch_profile
@@ -321,7 +321,7 @@ def with_left_checked(
         lacking = "no /robot_description" if description is None else f"no {missing[0]} on /joint_states"
         return result, f"the left extrinsics were not checked against returns from the robot: {lacking}"
     try:
-        robot = MountedRobot(parse_urdf(description, "/robot_description"), profile)
+        robot = MountedRobot(profile.model_of(description), profile)
         settings = mount_settings(sensor=sensor, profile=profile)
         clouds = {name: _finite(np.concatenate([each[name] for each in seen])) for name in robot.nominal}
         positions = profile.joint_positions(robot.model, joints)
