@@ -46,11 +46,7 @@ class Watcher:
         self._read()
         self._mounted: MountedRobot | None = None
         self._last: Panorama | None = None
-        self._told: set[str] = set()
-        self._open: tuple[str, ...] = ()
         self.looks = 0
-        self._unknown = 0  # looks in a row that could not tell how the lidars are to each other
-        self.determined = False
         context.every(REPEAT, self._publish)
 
     def _digest_now(self) -> str:
@@ -58,11 +54,16 @@ class Watcher:
 
     def _read(self) -> None:
         """Read the calibration, and let the test go on from the looks that were compared with it before."""
+        digest = self._digest_now()  # of this content or, if it is replaced meanwhile, of an older one
         file = usable_calibration(self._path)
         if not file.aligned:
             raise InputError(f"{self._path}: has no alignment of the lidars; run ros_align_dual_lidar first")
         check_lidars(file, self._profile.lidars)
-        self._calibration, self._digest, self._place = file, self._digest_now(), 1
+        self._calibration, self._digest, self._place = file, digest, 1
+        self._told: set[str] = set()
+        self._open: tuple[str, ...] = ()
+        self._unknown = 0  # looks in a row that could not tell how the lidars are to each other
+        self.determined = False
         self._watch = DriftMonitor(self._options.period, tuple(self._profile.lidars))
         before = [look for _, look in self._history.measurements(calibration=self._digest)[-REPLAYED:]]
         for look in before:
@@ -94,9 +95,10 @@ class Watcher:
         return "; ".join(state.sentence() for state in self._watch.changed) or self._said()
 
     def _count(self, look: Measurement) -> None:
-        """Report lidars whose poses to each other cannot be measured any more: one that was knocked far is not a drift
-        that the test could follow."""
-        known = any(name.startswith(monitor.between("right")) for name in look.vectors)
+        """Report lidars whose poses to each other, or of one lidar to anything, cannot be measured any more: one that
+        was knocked far is not a drift that the test could follow."""
+        alone, pairs = self._profile.one_lidar, monitor.between("right")
+        known = any(alone or name.startswith(pairs) for name in look.vectors)
         self.determined |= known
         self._unknown = 0 if known else self._unknown + 1
         if self._unknown == monitor.WINDOW:
@@ -120,7 +122,6 @@ class Watcher:
         except InputError as error:
             self._context.log.warning(f"{error}; the previous version stays in use")
             return
-        self._told.clear()
         self._context.log.info(f"{self._path} has changed: monitoring restarted")
 
     def _sets(self) -> list[CloudSet]:
@@ -227,7 +228,7 @@ def watch(context: RobotContext) -> int:
         except RunFailure as failure:  # a driver that is restarted comes back
             if options.looks:
                 raise
-            context.log.warning(f"{failure}; the next check is in {options.period:.0f} s")
+            context.log.warning(f"{failure}; the check will be repeated")
         if options.looks and watcher.looks >= options.looks:
             if watcher.changed:
                 raise Refused("the calibration is no longer valid; see above")

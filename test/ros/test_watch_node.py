@@ -8,7 +8,7 @@ import pytest
 from made_results import save, true_calibration
 from node_process import FEW_RAYS, FEW_RAYS_AMR, PATIENCE, SIMULATED_TIME, robot_client
 
-from stretch_sim_cal.calibration.watch import History
+from stretch_sim_cal.calibration.watch import History, Measurement
 from stretch_sim_cal.geometry.transforms import exp
 from stretch_sim_cal.harness.verdict import load_truth
 from stretch_sim_cal.ros import watch_node
@@ -64,6 +64,14 @@ def test_a_lidar_that_is_pushed_is_said_published_and_kept(graph, monkeypatch):
     assert ended.code == 1 and picture.read_bytes()[:4] == b"\x89PNG"
     said = json.loads(ended.out)
     assert said["looks"] == 2 and len(said["changes"]) == 1
+
+
+@pytest.mark.parametrize(("vectors", "known"), [({"floor": (np.zeros(3), np.eye(3))}, True), ({}, False)])
+def test_a_single_lidar_that_sees_the_floor_where_it_was_is_known(vectors, known):
+    profile, log = SimpleNamespace(one_lidar=True), SimpleNamespace(error=print)
+    watcher = SimpleNamespace(_profile=profile, _context=SimpleNamespace(log=log), determined=False, _unknown=0)
+    watch_node.Watcher._count(watcher, Measurement(0.0, 1, vectors))
+    assert (watcher.determined, watcher._unknown) == (known, 0 if known else 1)
 
 
 def test_a_lidar_that_is_knocked_far_is_no_valid_calibration(graph, monkeypatch):
