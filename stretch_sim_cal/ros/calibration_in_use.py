@@ -35,11 +35,13 @@ def usable_calibration(path: str | Path) -> CalibrationFile:
         raise InputError(f"{path}: contradicts itself: {'; '.join(file.contradictions)}; calibrate again or roll back")
     if not file.aligned and file.footprint_from_base is None:
         raise InputError(f"{path}: has no calibration; {CALIBRATE}")
+    stored_mounts(file)  # incomplete ones show now
     return file
 
 
 class CalibrationWatch:
-    """Keeps `file` up to date; `changed` is called after each change. An unusable file is a warning, once."""
+    """Keeps `file` up to date; `changed` is called after each change, and may raise `InputError`. An unusable file is a
+    warning, once."""
 
     def __init__(self, context, changed: Callable[[], None] = lambda: None):
         self.path = named_or_default(context.options.calibration_file)
@@ -52,11 +54,11 @@ class CalibrationWatch:
             return
         try:
             self._read()
+            self._changed()
         except InputError as error:
             self._log.warning(f"{error}; the previous version stays in use")
             return
         self._log.info(f"{self.path} has changed; it is read again")
-        self._changed()
 
     def _read(self) -> None:
         self._version = version_of(self.path)
@@ -83,8 +85,7 @@ class Placement:
         so on."""
         parts = []
         for number, (name, footprint_from_lidar) in enumerate(self.footprint_from_lidar.items()):
-            if (points := seen.clouds.get(name)) is None:  # the robot has one lidar
-                continue
+            points = seen.clouds[name]
             records = np.zeros(len(points), DISPLAY_DTYPE)
             records["x"], records["y"], records["z"] = apply(footprint_from_lidar, points[:, :3]).T
             records["intensity"] = points[:, 4] if points.shape[1] > 4 else _intensity(seen.messages[name])
@@ -164,7 +165,8 @@ class Broadcaster:
             return
         new = frames.keys() - self._published.keys()
         for parent, child in self._published.keys() - frames.keys():
-            self._context.log.warning(f"{parent} -> {child} is now published by another node, no longer by this one")
+            why = "another node publishes it" if self._frames.tree.known(child) else "the file no longer has it"
+            self._context.log.warning(f"{parent} -> {child} is no longer published by this node: {why}")
         self._published = frames
         self._ever_published += [(*names, transform) for names, transform in frames.items()]
         self._publisher.publish(transforms_message(frames, self._context.node.get_clock().now().nanoseconds))

@@ -14,6 +14,7 @@ from node_process import SILENCE, Graph, stop, wait_for_line
 from stretch_sim_cal.calibration.calibration_file import FLOOR, CalibrationFile
 from stretch_sim_cal.calibration.finding import ANOTHER_PLACE_MAY
 from stretch_sim_cal.calibration.observations import places_beside
+from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.files import keep_backup
 from stretch_sim_cal.geometry.planes import floor_of_footprint
 from stretch_sim_cal.geometry.transforms import error, from_xyz_rpy, inverse
@@ -21,6 +22,7 @@ from stretch_sim_cal.harness.processes import own_domain
 from stretch_sim_cal.recording.frame_tree import FrameTree
 from stretch_sim_cal.robot.profile import load_profile
 from stretch_sim_cal.ros import calibration_nodes
+from stretch_sim_cal.ros.calibration_in_use import CalibrationWatch
 from stretch_sim_cal.ros.listening import FrameListener
 
 pytestmark = pytest.mark.graph
@@ -146,6 +148,25 @@ def test_lidars_that_no_head_houses_have_no_joints_in_the_values_file():
     assert calibration_nodes._Files.lidar_joints(files, robot) == []
 
 
+@pytest.mark.parametrize(("mounts", "fault"), [(None, "frame is unknown"), ({"left": [[1.0]]}, "lidar_mounts")])
+def test_a_new_file_that_a_node_cannot_use_leaves_it_running_with_the_one_before(tmp_path, mounts, fault):
+    path, said = tmp_path / "calibration.yaml", []
+
+    def changed():
+        raise InputError("frame is unknown")
+
+    write_calibration(path, 0.03)
+    options, log = SimpleNamespace(calibration_file=str(path)), SimpleNamespace(warning=said.append)
+    watch = CalibrationWatch(SimpleNamespace(options=options, log=log, every=lambda *_: None), changed)
+    write_calibration(path, 0.05)
+    if mounts:
+        path.write_text(yaml.safe_dump(yaml.safe_load(path.read_text()) | {"lidar_mounts": {"data": mounts}}))
+    watch._refresh()
+    assert fault in said[-1] and said[-1].endswith("the previous version stays in use")
+    watch._refresh()
+    assert sum("stays in use" in each for each in said) == 1
+
+
 def publish_robot(node, footprint: bool):
     edges = [("base_link", "link_lidar_left")] + [("base_footprint", "base_link")] * footprint
     publish_frames(node, {edge: np.eye(4) for edge in edges})
@@ -172,6 +193,8 @@ def test_publishes_the_calibration_beside_the_robots_own_frames_and_follows_the_
         assert np.allclose(tree.lookup("base_link", "lidar_left_calibrated"), base_from_left, atol=1e-9)
         assert np.allclose(tree.lookup("link_lidar_left", "lidar_right_calibrated"), RIGHT_TO_LEFT, atol=1e-9)
         assert tree.parent("base_footprint") is None and tree.parent("base_link") == "base_footprint"
+        write_calibration(graph.calibration_file, 0.05)
+        wait_for_line(process, "lidar_left_calibrated is no longer published by this node: the file no", "stderr")
         assert stop(process) == 0
 
 
@@ -184,7 +207,11 @@ def test_publishes_base_footprint_only_where_nobody_else_does(ros, graph):
         assert np.allclose(frames.tree.lookup("base_link", "base_footprint"), base_from_floor, atol=1e-9)
         publish_robot(ros.drivers, footprint=True)
         ros.until(lambda: frames.tree.parent("base_link") == "base_footprint")
-        wait_for_line(process, "base_link -> base_footprint is now published by another node", "stderr")
+        wait_for_line(
+            process,
+            "base_link -> base_footprint is no longer published by this node: another node publishes it",
+            "stderr",
+        )
         with graph.running("ros_broadcast_calibration", ready="broadcasting") as second:
             for each in (process, second):
                 wait_for_line(each, "another ros_broadcast_calibration runs", "stderr")
