@@ -35,7 +35,7 @@ BROADCAST_GRACE = 3.0  # s of wall time in which the broadcaster's frame should 
 DRAW_EVERY = 0.1  # s; the arm moves at most 3 cm meanwhile
 REPEAT = 10  # draws after which what is unchanged is sent again, for an RViz, or a Nav2, that was started late
 OUTLINE_CORNERS, FOOTPRINT_CORNERS = 48, 24  # of the polygons: the latter are at most 1 % beyond a circle
-STALE = 1.0  # s without /joint_states after which nobody knows where the arm is
+STALE = 1.0  # s without the arm's joints on /joint_states after which nobody knows where it is
 COMBINED = {"combined": "lidar_combined"}
 FLOOR_TOPICS = COMBINED | {"floor": "lidar_floor_inliers", "off floor": "lidar_off_floor"}
 BODY_TOPICS = COMBINED | {"body": "body_points", "obstacle": "obstacles_positive", "drop": "obstacles_negative"}
@@ -238,7 +238,7 @@ class Footprint:
         create, topics = context.node.create_publisher, map(str.strip, context.options.topics.split(","))
         self._footprints = [create(Polygon, checked_topic(context.node, topic), 1) for topic in topics if topic]
         self._stop_zone = create(PolygonStamped, "stop_zone", 1)
-        self._heard, self._messages, self._looks = 0.0, 0, 0
+        self._looks = 0
         self._sent: tuple = ()
         self._said = ""
         context.every(DRAW_EVERY, self.publish)
@@ -259,13 +259,11 @@ class Footprint:
     def _shape(self) -> Shape:
         """Return the shape at the arm's pose; that of any pose while the pose is unknown, or the model not fitted
         there."""
-        if self._joints.messages != self._messages:
-            self._heard, self._messages = time.monotonic(), self._joints.messages
         joints = self._joints.commanded
         if not self._model.axes:  # a robot without an arm
             return self._anywhere
         missing = [joint for joint in self._model.followed if joint not in joints]
-        if missing or time.monotonic() - self._heard > STALE:
+        if missing or time.monotonic() - self._joints.heard > STALE:
             state, sentence = "silent", "the arm's pose is unknown: the footprint covers all arm poses"
         elif outside := self._model.outside_of_coverage(joints):
             state, where = "outside", _beyond(self._model, outside[0], joints)

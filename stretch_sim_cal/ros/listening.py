@@ -3,6 +3,7 @@ of one time; and why a topic is silent."""
 
 import contextlib
 import math
+import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property, partial
@@ -128,14 +129,14 @@ def _described(info) -> str:
 
 
 class JointListener:
-    """Keeps the latest `positions` (m, rad) of all joints by their names, of all publishers; `messages` counts what
-    came. `watchdog` watches for the topic's silence, if the robot has planned joints."""
+    """Keeps the latest `positions` (m, rad) of all joints by their names, of all publishers; `heard` is when (s, steady
+    clock) a planned one was in a message last. `watchdog` watches for the topic's silence, if the robot has any."""
 
     def __init__(self, context, watchdog=None, profile: RobotProfile | None = None):
         from sensor_msgs.msg import JointState
 
         self.positions: dict[str, float] = {}
-        self.messages, self._profile = 0, profile or stretch_profile()
+        self.heard, self._profile = -math.inf, profile or stretch_profile()
         watchdog = watchdog if self._profile.planned else None
         MatchedSubscription(context, JointState, JOINT_STATES, self._take, watchdog=watchdog)
 
@@ -145,8 +146,10 @@ class JointListener:
         return self._profile.named_positions(self.positions)
 
     def _take(self, message: Any) -> None:
-        self.messages += 1
-        self.positions |= zip(message.name, message.position, strict=False)
+        positions = dict(zip(message.name, message.position, strict=False))
+        self.positions |= positions
+        if self._profile.named_positions(positions):
+            self.heard = time.monotonic()
 
 
 class FrameListener:

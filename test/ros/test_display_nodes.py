@@ -218,8 +218,10 @@ def test_the_footprint_follows_the_arm(graph, client, model):
     with graph.running("ros_publish_footprint", str(model), *topics, ready="publishing the footprint"):
         assert radius(client.take(Polygon, "/local_costmap/footprint")[0]) == pytest.approx(0.5, rel=0.03)
         joints = client.node.create_publisher(JointState, "/joint_states", 10)
-        for extension, expected in ((0.0, 0.3), (0.25, 0.4), (0.9, 0.5)):
-            message = joint_state_message(dict.fromkeys(SEGMENTS, extension / 4), {}, 0)
+        poses = [(dict.fromkeys(SEGMENTS, each / 4), size) for each, size in ((0.9, 0.5), (0.25, 0.4), (0.0, 0.3))]
+        # Last of all the arm's driver is silent, and that of the base still publishes its joints.
+        for positions, expected in (*poses, ({"wheel_joint": 1.0}, 0.5)):
+            message = joint_state_message(positions, {}, 0)
             timer = client.node.create_timer(0.05, lambda message=message: joints.publish(message))
             client.spin_until(
                 lambda expected=expected: (
