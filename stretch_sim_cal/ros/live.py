@@ -18,7 +18,6 @@ from stretch_sim_cal.geometry.transforms import SIDES, apply
 from stretch_sim_cal.recording.clouds import scan_from_message
 from stretch_sim_cal.recording.dataset import cloud_name
 from stretch_sim_cal.recording.pairing import CloudSet, stamp_of
-from stretch_sim_cal.recording.topics import sensor_lines
 from stretch_sim_cal.robot.profile import profile_called
 from stretch_sim_cal.ros.arm import ArmMotion, ArmState
 from stretch_sim_cal.ros.listening import SYNCHRONISE, FrameListener, LiveRobot, depth_for, described_poses
@@ -197,10 +196,10 @@ class _Looking:
         found = {name: seen for name, own in heard.items() if (seen := self._sensor(name, own)) is not None}
         if set(SIDES) <= found.keys():
             in_step, sentence = sync_line(found["left"], found["right"])
-            if in_step is False:
-                self._say("clocks", MISSING, sentence)
-        for line in sensor_lines(found):
-            self._say("sensor", READY, line)
+            self._say("clocks", {True: READY, None: NOTE, False: MISSING}[in_step], sentence)
+        for name, seen in found.items():
+            for line in seen.lines:
+                self._say("sensor", READY, f"{name} lidar: {line}")
 
     def _sensor(self, name: str, scans: list[Any]) -> Signature | None:
         """Return the signature of a lidar's messages, None if they have none; note if it is of another sensor."""

@@ -215,7 +215,7 @@ COLLECT = NodeCommand(
 CAPTURE = NodeCommand(
     "ros_capture_clouds",
     "Write a few pairs of clouds, each in its lidar's own frame, to FILE (.npz with the arrays left, right and "
-    "lidar_NAME of further lidars, (N, 3) or with ring and time (N, 5), in m).",
+    "lidar_NAME of further lidars, (N, 3) in m, or with ring and intensity (N, 5)).",
     "ros_capture_clouds clouds.npz --num-samples 3",
     options=(
         *CLOUD_OPTIONS,

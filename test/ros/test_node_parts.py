@@ -6,6 +6,7 @@ import io
 import os
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import rclpy
 from control_msgs.action import FollowJointTrajectory
@@ -17,6 +18,7 @@ from std_msgs.msg import Bool, String
 
 from stretch_sim_cal.cli import main
 from stretch_sim_cal.errors import InputError, Refused, RunFailure
+from stretch_sim_cal.ros import live
 from stretch_sim_cal.ros.node_commands import SIMULATOR
 from stretch_sim_cal.ros.node_main import NodeContext, in_node, leave
 from stretch_sim_cal.ros.options import NodeCommand, Option, declare, follow_changes, split_arguments
@@ -112,6 +114,19 @@ def test_a_question_leaves_standard_output_to_results_and_its_end_is_no(answer, 
         ask(SimpleNamespace(yes=False), "Go?")
     asked = capsys.readouterr()
     assert (asked.out, asked.err) == ("", "Go? [yes/no] ")
+
+
+@pytest.mark.parametrize(("apart", "verdict"), [(0.01, live.READY), (0.09, live.MISSING)])
+def test_the_doctor_has_one_verdict_on_the_clocks_of_both_lidars(apart, verdict):
+    said, starts = [], 0.2 * np.arange(6)
+    seen = {
+        name: SimpleNamespace(period=0.2, starts=starts + late, lines=["of a kind"])
+        for name, late in (("left", 0.0), ("right", apart))
+    }
+    looking = SimpleNamespace(_sensor=lambda name, _: seen[name], _say=lambda *words: said.append(words))
+    live._Looking._signatures(looking, [SimpleNamespace(messages=seen)])
+    assert [(name, found) for name, found, line in said if "sync" in line] == [("clocks", verdict)]
+    assert sum(name == "sensor" for name, *_ in said) == 2
 
 
 def test_a_parameter_of_somebody_else_changes_nothing(ros):
