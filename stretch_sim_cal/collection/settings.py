@@ -12,7 +12,7 @@ from stretch_sim_cal.calibration.body.settings import SWEEP_NUMBERS, find_settin
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.robot.model import Limit
 from stretch_sim_cal.robot.profile import RobotProfile, stretch_profile
-from stretch_sim_cal.validate import entries, number, numbers_by_key
+from stretch_sim_cal.validate import entries, integer, number, numbers_by_key
 
 MAX_VALUES = 200
 LIMIT_TOLERANCE = 1e-9
@@ -76,7 +76,7 @@ def load_settings(
         speed = number(speeds.get(joint), f"{path}: speeds: {joint}", 1e-3, 100.0)
         limited[joint] = speed_factor * min(speed, limit.velocity or math.inf)
     numbers = {name: number(data.get(name), f"{path}: {name}", *bounds) for name, bounds in SWEEP_NUMBERS.items()}
-    numbers["frames"] = frames or int(numbers["frames"])
+    numbers["frames"] = frames or integer(data["frames"], f"{path}: frames", *SWEEP_NUMBERS["frames"])
     return CollectionSettings(source, plan, values, limited, **numbers)
 
 
@@ -96,6 +96,8 @@ def _grid_values(grid: Any, limit: Limit, where: str) -> tuple[float, ...]:
     if isinstance(grid, dict):
         ends = {"from": (-math.inf, math.inf, limit.lower), "to": (-math.inf, math.inf, limit.upper)}
         count, low, high = numbers_by_key(grid, where, count=(1, MAX_VALUES), **ends).values()
+        if count % 1:
+            raise InputError(f"{where}: count: is {count:g}; expected a whole number")
         # Rounded, so that equal grid points are equal in files; a limit that this oversteps is put back below.
         values = [round(float(value), 9) for value in np.linspace(low, high, int(count))]
     elif isinstance(grid, list) and grid:

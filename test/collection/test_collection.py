@@ -10,6 +10,7 @@ from stretch_sim_cal.collection.clearance import LOOKS, RoomWatch, Sweep, croppe
 from stretch_sim_cal.collection.plan import plan_collection, plan_of_robot
 from stretch_sim_cal.collection.settings import load_settings
 from stretch_sim_cal.errors import InputError, Refused
+from stretch_sim_cal.files import find_shared
 from stretch_sim_cal.geometry.transforms import SIDES, apply, from_xyz_rpy, inverse
 from stretch_sim_cal.recording.dataset import JOINTS
 from stretch_sim_cal.robot.collision import SelfCollision
@@ -121,6 +122,7 @@ def test_grids_come_from_the_models_limits_and_from_the_command_line(stretch):
         ("dance", {}, "has no plan 'dance'; available: demo,"),
         ("demo", {"lift": "2.0"}, "--lift: 2 is outside the joint's limits 0 .. 1.2"),
         ("demo", {"arm": "step:3"}, "--arm: unknown key 'step'"),
+        ("demo", {"arm": "count:3.5"}, "--arm: count: is 3.5; expected a whole number"),
     ],
 )
 def test_plans_that_cannot_be_used_are_named(stretch, plan, grids, says):
@@ -132,6 +134,10 @@ def test_a_settings_file_is_checked(stretch, tmp_path):
     file = tmp_path / "mine.yaml"
     file.write_text("plans: {demo: {lift: [0.5]}}\nspeeds: {lift: 0.1}\n")
     with pytest.raises(InputError, match=r"mine.yaml: plans: demo: arm: expected a list of values or a mapping"):
+        load_settings(file, "demo", {}, 1.0, stretch_profile().commanded_limits(stretch))
+    shipped = find_shared("config", "body_shape", ".yaml").read_text()
+    file.write_text(shipped.replace("frames: 3 ", "frames: 2.5 "))
+    with pytest.raises(InputError, match=r"mine.yaml: frames: is 2.5; expected a whole number"):
         load_settings(file, "demo", {}, 1.0, stretch_profile().commanded_limits(stretch))
 
 
