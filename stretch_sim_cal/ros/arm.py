@@ -24,6 +24,7 @@ from stretch_sim_cal.recording.topics import JOINT_STATES
 from stretch_sim_cal.robot.model import RobotModel
 from stretch_sim_cal.robot.profile import RobotProfile
 from stretch_sim_cal.ros.listening import SYNCHRONISE, FrameListener, JointListener, calibrated_frame_of, depth_for
+from stretch_sim_cal.ros.node_main import spin_to_stop
 from stretch_sim_cal.ros.permission import SoleUse
 from stretch_sim_cal.ros.watchdog import Patience
 
@@ -161,8 +162,7 @@ class ArmMotion:
         self._wait(lambda: not self._missing(target), not_there, ros=PATIENCE)
 
     def stop(self) -> None:
-        """Cancel what is under way and wait for the driver's word that it is; else call its stop service. Works also
-        after a signal, when the node's own spinning has ended."""
+        """Cancel what is under way and wait for the driver's word that it is; else call its stop service."""
         if self._sent is None:
             return
         stopped = self._cancel(time.monotonic() + STOPPING)
@@ -213,7 +213,7 @@ class ArmMotion:
 
     def _spin_until(self, condition, deadline: float) -> bool:
         while not condition() and time.monotonic() < deadline:
-            self._context.executor.spin_once(timeout_sec=0.05)
+            spin_to_stop(self._context.executor, 0.05)
         return condition()
 
 

@@ -5,6 +5,7 @@ import contextlib
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from stretch_sim_cal.recording.pairing import stamp_of
 from stretch_sim_cal.recording.stations import SETTLE, STILL, yaw_of
 from stretch_sim_cal.robot.wheeled_base import WheeledBase
 from stretch_sim_cal.ros.listening import MatchedSubscription
-from stretch_sim_cal.ros.node_main import DISCOVERED
+from stretch_sim_cal.ros.node_main import DISCOVERED, spin_to_stop
 from stretch_sim_cal.ros.options import checked_topic
 from stretch_sim_cal.ros.watchdog import Patience, Watchdog
 
@@ -169,8 +170,7 @@ class BaseMotion:
                 raise RunFailure(f"{moves}; odometry may change by {still}")
 
     def stop(self) -> None:
-        """Publish zero velocity until odometry says that the robot stands. Works also after a signal, when the node's
-        own spinning has ended."""
+        """Publish zero velocity until odometry says that the robot stands."""
         if not self._commanded:
             return
         deadline, stopped = time.monotonic() + STOPPING, False
@@ -178,7 +178,7 @@ class BaseMotion:
         began = max(self._odometer.stamp, self._now)
         while not stopped and time.monotonic() < deadline:
             self._publish(np.zeros(3))
-            self._let_pass(lambda left: self._context.executor.spin_once(timeout_sec=left))
+            self._let_pass(partial(spin_to_stop, self._context.executor))
             stopped = self._odometer.stands and self._odometer.stamp > began + SETTLE
         self._commanded = False
         said = "the base was stopped" if stopped else "odometry does not confirm that the base stopped"

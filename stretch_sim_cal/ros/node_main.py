@@ -15,7 +15,7 @@ from typing import Any
 
 from stretch_sim_cal import command
 from stretch_sim_cal.command import one_line
-from stretch_sim_cal.errors import InputError
+from stretch_sim_cal.errors import InputError, StretchSimCalError
 from stretch_sim_cal.ros.options import NodeCommand, read_parameters
 from stretch_sim_cal.ros.watchdog import Watchdog
 
@@ -214,6 +214,13 @@ def _run_in_ros(description: NodeCommand, action, parsed, for_ros: list[str], si
         if node is not None:
             leave(executor, node)
         rclpy.try_shutdown()
+
+
+def spin_to_stop(executor: Any, timeout: float) -> None:
+    """Run at most one callback while a motion is being stopped: also after a signal, and whatever it complains of, as
+    of a cloud that cannot be used."""
+    with contextlib.suppress(StretchSimCalError):
+        executor.spin_once(timeout_sec=timeout)
 
 
 def leave(executor: Any, *nodes: Any) -> None:

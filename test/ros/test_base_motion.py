@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from geometry_msgs.msg import Twist
 
-from stretch_sim_cal.errors import Refused, RunFailure
+from stretch_sim_cal.errors import InputError, Refused, RunFailure
 from stretch_sim_cal.geometry.transforms import from_xyz_rpy
 from stretch_sim_cal.robot.profile import load_profile
 from stretch_sim_cal.ros import base_motion, watchdog
@@ -120,6 +120,20 @@ def test_silent_odometry_ends_the_motion(monkeypatch):
     with pytest.raises(RunFailure, match="odometry for 1 s"), road.motion.stopping():
         road.motion.drive(np.array([0.6, 0.0, 0.0]), look)
     assert not any(road.twists[-1]) and not road.driving.moving
+
+
+def test_clouds_that_cannot_be_used_do_not_end_the_stopping(monkeypatch):
+    road, spin_once = Road(monkeypatch, BASES["stretch4"]), Road.spin_once
+
+    def complain(timeout):
+        spin_once(road, timeout)
+        if road.driving.now > 1.0:
+            raise InputError("clouds of the other lidar")
+
+    road.spin_once = complain
+    with pytest.raises(InputError), road.motion.stopping():
+        road.motion.drive(np.array([0.6, 0.0, 0.0]), look)
+    assert not road.driving.moving and road.odometer.stands
 
 
 def test_odometry_from_before_a_stop_does_not_confirm_it(monkeypatch):
