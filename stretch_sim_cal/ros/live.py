@@ -2,6 +2,7 @@
 be calibrated (`doctor --live`, `ros_calibrate_robot`). Every check that fails has a remedy."""
 
 import contextlib
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -45,14 +46,17 @@ LAUNCHED = {  # of the Stretch
 
 
 def capture(context: RobotContext) -> int:
-    options = context.options
+    options, file = context.options, context.arguments.file
     sets = context.clouds(options, context.watchdog(options.timeout), depth=depth_for(options.num_samples))
     taken = [each.clouds for each in sets.take(options.num_samples, "capturing")]
     clouds = {name: np.concatenate([each[name] for each in taken]) for name in taken[0]}
     arrays = {cloud_name(name): cloud for name, cloud in clouds.items()}
-    write_atomic(context.arguments.file, lambda stream: np.savez_compressed(stream, **arrays))
-    counts = " and ".join(f"{len(cloud)} {name}" for name, cloud in clouds.items())
-    context.log.info(f"{len(taken)} clouds of each lidar, {counts} returns, in {context.arguments.file}")
+    write_atomic(file, lambda stream: np.savez_compressed(stream, **arrays))
+    counts = {name: len(cloud) for name, cloud in clouds.items()}
+    said = " and ".join(f"{count} {name}" for name, count in counts.items())
+    context.log.info(f"{len(taken)} clouds of each lidar, {said} returns, in {file}")
+    if context.arguments.json:
+        print(json.dumps({"file": file, "clouds": len(taken), "returns": counts}), flush=True)
     return 0
 
 

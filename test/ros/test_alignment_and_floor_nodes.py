@@ -67,6 +67,16 @@ def test_takes_the_published_parameters_from_ros_arguments_and_prints_json(graph
     assert "did you mean 'num_samples'" in ended.err
 
 
+def test_captures_a_few_clouds_and_prints_what_they_are(graph):
+    with graph.drivers():
+        ended = graph.call("ros_capture_clouds", "clouds.npz", "--num-samples", "2", "--json", code=0)
+    said = json.loads(ended.out)
+    assert (said["file"], said["clouds"]) == ("clouds.npz", 2)
+    with np.load(graph.folder / "clouds.npz") as arrays:
+        assert {name: len(cloud) for name, cloud in arrays.items()} == said["returns"]
+    assert set(said["returns"]) == {"left", "right"}
+
+
 def test_a_refusal_names_its_reasons_and_leaves_the_old_file_and_what_was_seen_before_alone(aligned, graph):
     file = aligned[0].calibration_file
     before = {path: path.read_bytes() for path in (file, places_beside(file))}
