@@ -12,7 +12,7 @@ from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.points import lengths
 from stretch_sim_cal.recording.clouds import records_from_message, returns_from_message, scan_from_message
 from stretch_sim_cal.recording.pairing import RESTART, stamp_of
-from stretch_sim_cal.recording.topics import JOINT_STATES, RecordedSets, cloud_messages
+from stretch_sim_cal.recording.topics import JOINT_STATES, RecordedSets, cloud_messages, positions_of
 from stretch_sim_cal.robot.model import RobotModel
 from stretch_sim_cal.robot.profile import RobotProfile, stretch_profile
 
@@ -271,7 +271,7 @@ def still_poses(recording: "Recording", model: RobotModel, profile: RobotProfile
         stamp = stamp_of(message)
         if stamp < before - RESTART:
             raise _unusable(recording, "jump back")
-        positions = dict(zip(message.name, map(float, message.position), strict=False))
+        positions = positions_of(message)
         known = profile.commanded_positions(model, latest | positions)
         moved = {
             name: value for name, value in known.items()

@@ -1,6 +1,7 @@
 """Frames, the description, joints and pairs of clouds from the topics of a recording. Needs no ROS."""
 
 import itertools
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -53,12 +54,19 @@ def recorded_description(recording: "Recording") -> str | None:
     return next((message.data for _, message in recording.messages([DESCRIPTION_TOPIC])), None)
 
 
+def positions_of(message: Any) -> dict[str, float]:
+    """Return the positions (m, rad) in joint states by joint, but those that are not finite: of what a driver does not
+    measure."""
+    positions = dict(zip(message.name, map(float, message.position), strict=False))
+    return {name: position for name, position in positions.items() if math.isfinite(position)}
+
+
 def recorded_joints(recording: "Recording") -> dict[str, float]:
     """Return the first position (m, rad) of every joint on /joint_states, by its name; empty if there is none."""
     positions: dict[str, float] = {}
     if recording.topics.get(JOINT_STATES) == "sensor_msgs/msg/JointState":
         for _, message in itertools.islice(recording.messages([JOINT_STATES]), FIRST_MESSAGES):
-            positions = dict(zip(message.name, map(float, message.position), strict=False)) | positions
+            positions = positions_of(message) | positions
     return positions
 
 

@@ -74,8 +74,16 @@ class ArmState(JointListener):
         return [positions for _, positions in list(self._history)[first : last + 1]]
 
     def wait_until_known(self) -> None:
-        """Wait for all planned joints. Raises `RunFailure` (watchdog) if nothing comes."""
-        self._context.spin_until(lambda: len(self.arm) >= len(self.profile.planned), watchdog=self._watchdog)
+        """Wait for all planned joints. Raises `RunFailure` (watchdog) if one of them does not come."""
+
+        def missing() -> list[str]:
+            return [name for joint, name in self.profile.commands.items() if joint not in self.arm]
+
+        self._context.spin_until(lambda: self.positions or not missing(), watchdog=self._watchdog)
+        silence = f"no positions of all joints of the arm on {JOINT_STATES}"
+        self._watchdog.watch(silence, lambda: f"{', '.join(missing())} missing; does the profile fit the robot?")
+        self._context.spin_until(lambda: not missing(), watchdog=self._watchdog)
+        self._watchdog.forget(silence)
 
     def _take(self, message: Any) -> None:
         super()._take(message)

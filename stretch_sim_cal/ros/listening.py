@@ -18,7 +18,7 @@ from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import apply
 from stretch_sim_cal.recording.frame_tree import FrameCheck, FrameTree, transform_of_message, tree_of_description
 from stretch_sim_cal.recording.pairing import MILLISECOND, CloudSet, StampMatching, stamp_of
-from stretch_sim_cal.recording.topics import DESCRIPTION_TOPIC, JOINT_STATES
+from stretch_sim_cal.recording.topics import DESCRIPTION_TOPIC, JOINT_STATES, positions_of
 from stretch_sim_cal.robot.profile import RobotProfile, profile_called, stretch_profile
 from stretch_sim_cal.robot.surfaces import body_settings
 from stretch_sim_cal.ros.options import checked_topic
@@ -146,7 +146,7 @@ class JointListener:
         return self._profile.named_positions(self.positions)
 
     def _take(self, message: Any) -> None:
-        positions = dict(zip(message.name, message.position, strict=False))
+        positions = positions_of(message)
         self.positions |= positions
         if self._profile.named_positions(positions):
             self.heard = time.monotonic()

@@ -67,7 +67,8 @@ def record(folder, scans=None, described=True, without=(), stamped=True):
                 stamp = SECOND + round((tick + part / RATE) * simulator.period * SECOND)
                 joints = {name: v for name, v in simulator.joints.joint_positions.items() if name not in without}
                 values = np.array(list(joints.values())) + 5e-5 * noise.normal(size=len(joints))
-                write_joints(writer, dict(zip(joints, values, strict=True)), stamp, stamped)
+                read = dict(zip(joints, values, strict=True)) | {"joint_without_encoder": np.nan}
+                write_joints(writer, read, stamp, stamped)
             write_scans(writer, simulator, tick)
     return folder
 

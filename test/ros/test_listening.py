@@ -8,12 +8,16 @@ import pytest
 from fake_drivers import NOMINAL, edge_transform, publish_frames
 from node_process import PATIENCE
 from rclpy.qos import QoSProfile, ReliabilityPolicy
-from sensor_msgs.msg import LaserScan, PointCloud2
+from sensor_msgs.msg import JointState, LaserScan, PointCloud2
 
 from stretch_sim_cal.errors import InputError, RunFailure
 from stretch_sim_cal.recording.clouds import POINT_DTYPE
+from stretch_sim_cal.robot.description import parse_urdf
+from stretch_sim_cal.robot.profile import stretch_profile
+from stretch_sim_cal.robot.stretch import nominal_description
+from stretch_sim_cal.ros.arm import ArmState
 from stretch_sim_cal.ros.listening import FrameListener, LidarClouds, LiveRobot, depth_for
-from stretch_sim_cal.ros.messages import cloud_message, transforms_message
+from stretch_sim_cal.ros.messages import cloud_message, joint_state_message, transforms_message
 from stretch_sim_cal.ros.node_commands import CLOUD_OPTIONS
 from stretch_sim_cal.ros.watchdog import Watchdog
 
@@ -183,6 +187,15 @@ def test_silence_ends_in_a_failure_that_names_its_cause(ros, arrange, feed, name
             collect(ros.context, pairs, 1, lambda: feed(lidars), seconds=0.5)
     assert all(words in str(raised.value) for words in named), raised.value
     assert said
+
+
+def test_a_joint_of_the_arm_that_is_not_published_or_has_no_position_is_named(ros):
+    joints = dict.fromkeys(stretch_profile().commands.values(), 0.0) | {"wrist_roll_joint": float("nan")}
+    publisher = ros.drivers.create_publisher(JointState, "/joint_states", 10)
+    ros.context.every(0.05, lambda: publisher.publish(joint_state_message(joints, {}, 0)))
+    state = ArmState(ros.context, parse_urdf(nominal_description()), Watchdog(1.0, print, first=7.0), stretch_profile())
+    with pytest.raises(RunFailure, match="no positions of all joints of the arm .*: wrist_roll_joint missing"):
+        state.wait_until_known()
 
 
 def publish_edge(node, *edge):
