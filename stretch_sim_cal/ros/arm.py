@@ -19,7 +19,7 @@ from stretch_sim_cal.collection.settings import CollectionSettings
 from stretch_sim_cal.errors import InputError, Refused, RunFailure
 from stretch_sim_cal.geometry.transforms import SIDES, apply
 from stretch_sim_cal.recording.pairing import CloudSet, stamp_of
-from stretch_sim_cal.recording.stations import still_within
+from stretch_sim_cal.recording.stations import STILL_WITHIN, still_within
 from stretch_sim_cal.recording.topics import JOINT_STATES
 from stretch_sim_cal.robot.model import RobotModel
 from stretch_sim_cal.robot.profile import RobotProfile
@@ -63,6 +63,11 @@ class ArmState(JointListener):
     def still_since(self) -> int:
         """The stamp (ns) from which on no joint of the arm has moved."""
         return max(self._still_since.values(), default=self.stamp if self.profile.planned else 0)
+
+    @property
+    def moved_last(self) -> str:
+        """The joint of a dataset that has moved last."""
+        return max(self._still_since, key=self._still_since.__getitem__)
 
     def between(self, begin: int, end: int) -> list[dict[str, float]]:
         """Return `by_command` of the messages stamped from `begin` to `end` (ns), with the last one before and the
@@ -266,13 +271,18 @@ def captured(
 
 def capture(context, state: ArmState, watchdog, settings: CollectionSettings, poses: CalibratedPoses) -> Capture:
     """Wait until the arm stands still, and capture; the lidars are listened to only meanwhile, since clouds are
-    expensive to send and to simulate. Raises `RunFailure` (watchdog) if no clouds come."""
+    expensive to send and to simulate. Raises `RunFailure` if a joint does not come to rest, or (watchdog) no clouds
+    come."""
 
     def settled_at() -> int:
         return state.still_since + round(settings.settle_time * 1e9)
 
     if state.profile.planned:
-        context.spin_until(lambda: state.stamp >= settled_at(), watchdog=watchdog)
+        patience = Patience(context, settings.settle_time + PATIENCE, PATIENCE)
+        context.spin_until(lambda: state.stamp >= settled_at() or patience.over, watchdog=watchdog)
+        if state.stamp < settled_at():
+            still = f"{1e3 * STILL_WITHIN[0]:g} mm or {STILL_WITHIN[1]:g} rad while it stands"
+            raise RunFailure(f"{state.moved_last} does not come to rest by {JOINT_STATES}; it may change by {still}")
     sets: list[CloudSet] = []
     listening = context.clouds(context.options, watchdog, depth_for(settings.frames), sets.append)
     # The first sets that were scanned after the arm had settled, with the joints' positions at each.

@@ -1,5 +1,6 @@
 """What comes over DDS is heard whatever its quality of service; what does not come is named. Nodes in one process."""
 
+import itertools
 import time
 from types import SimpleNamespace
 
@@ -15,6 +16,7 @@ from stretch_sim_cal.recording.clouds import POINT_DTYPE
 from stretch_sim_cal.robot.description import parse_urdf
 from stretch_sim_cal.robot.profile import stretch_profile
 from stretch_sim_cal.robot.stretch import nominal_description
+from stretch_sim_cal.ros import arm
 from stretch_sim_cal.ros.arm import ArmState
 from stretch_sim_cal.ros.listening import FrameListener, LidarClouds, LiveRobot, depth_for
 from stretch_sim_cal.ros.messages import cloud_message, joint_state_message, transforms_message
@@ -196,6 +198,23 @@ def test_a_joint_of_the_arm_that_is_not_published_or_has_no_position_is_named(ro
     state = ArmState(ros.context, parse_urdf(nominal_description()), Watchdog(1.0, print, first=7.0), stretch_profile())
     with pytest.raises(RunFailure, match="no positions of all joints of the arm .*: wrist_roll_joint missing"):
         state.wait_until_known()
+
+
+def test_a_joint_that_does_not_come_to_rest_is_named(ros, monkeypatch):
+    monkeypatch.setattr(arm, "PATIENCE", 0.5)
+    publisher = ros.drivers.create_publisher(JointState, "/joint_states", 10)
+    heights = itertools.cycle((0.1, 0.12))
+
+    def publish():
+        joints = dict.fromkeys(stretch_profile().commands.values(), 0.0) | {"lift_joint": next(heights)}
+        publisher.publish(joint_state_message(joints, {}, 0))
+
+    ros.context.every(0.05, publish)
+    model, watchdog = parse_urdf(nominal_description()), Watchdog(PATIENCE, print)
+    state = ArmState(ros.context, model, watchdog, stretch_profile())
+    state.wait_until_known()
+    with pytest.raises(RunFailure, match="lift does not come to rest .* by 1 mm or 0.01 rad"):
+        arm.capture(ros.context, state, watchdog, SimpleNamespace(settle_time=0.5), None)
 
 
 def publish_edge(node, *edge):
