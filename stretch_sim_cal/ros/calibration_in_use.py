@@ -43,7 +43,7 @@ class CalibrationWatch:
     """Keeps `file` up to date; `changed` is called after each change, and may raise `InputError`. An unusable file is a
     warning, once."""
 
-    def __init__(self, context, changed: Callable[[], None] = lambda: None):
+    def __init__(self, context, changed: Callable[[], None]):
         self.path = named_or_default(context.options.calibration_file)
         self._log, self._changed = context.log, changed
         self._read()

@@ -2,7 +2,6 @@
 rclpy, so that `--help` and typing errors answer at once."""
 
 import argparse
-import difflib
 import itertools
 import math
 import sys
@@ -13,7 +12,7 @@ from types import MappingProxyType, SimpleNamespace
 from typing import Any, NamedTuple
 
 from stretch_sim_cal import command
-from stretch_sim_cal.errors import InputError
+from stretch_sim_cal.errors import InputError, did_you_mean
 
 PROFILE = "robot"  # the option that names a robot's profile
 ROS_OWN = ("use_sim_time", "start_type_description_service", "qos_overrides.")  # what rclpy itself understands
@@ -265,9 +264,7 @@ def _check_names(node, known: Sequence[str], for_ros: Sequence[str]) -> None:
     for name in sorted(node.list_parameters([], 0).names):
         if name in known or name.startswith(ROS_OWN):
             continue
-        near = difflib.get_close_matches(name, known, 1)
-        sentence = f"parameter '{name}' is not one of this node's"
-        hint = f"; did you mean '{near[0]}'?" if near else ""
+        sentence, hint = f"parameter '{name}' is not one of this node's", did_you_mean(name, known)
         if name in given:
             raise InputError(sentence + hint)
         node.get_logger().warning(f"{sentence} and is ignored{hint}")

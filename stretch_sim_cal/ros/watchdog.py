@@ -6,7 +6,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, TextIO
+from typing import Any
 
 from tqdm import tqdm
 
@@ -125,16 +125,16 @@ class Patience:
         return ros > self._limits[0] and wall > self._limits[1]
 
 
-def progressing(items: Iterable[Any], label: str, total: int | None = None, stream: TextIO | None = None) -> Iterator:
+def progressing(items: Iterable[Any], label: str, total: int | None = None) -> Iterator:
     """Yield items, showing progress: a bar on a terminal, elsewhere a line every `LINE_EVERY` s; `total` is their
     number if they have no length."""
-    stream, total = stream or sys.stderr, len(items) if total is None else total
-    if stream.isatty():
-        yield from tqdm(items, total=total, desc=label, file=stream, leave=False)
+    total = len(items) if total is None else total
+    if sys.stderr.isatty():
+        yield from tqdm(items, total=total, desc=label, leave=False)
         return
     last_line = time.monotonic()
     for count, each in enumerate(items, start=1):
         yield each
         if time.monotonic() - last_line >= LINE_EVERY:
             last_line = time.monotonic()
-            print(f"{label}: {count} of {total}", file=stream, flush=True)
+            print(f"{label}: {count} of {total}", file=sys.stderr, flush=True)
