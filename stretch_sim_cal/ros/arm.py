@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile, named_or_default
-from stretch_sim_cal.calibration.observations import Observations, load_beside
+from stretch_sim_cal.calibration.observations import Observations, are_of, load_beside
 from stretch_sim_cal.collection.clearance import cropped
 from stretch_sim_cal.collection.plan import Pose, describe
 from stretch_sim_cal.collection.settings import CollectionSettings
@@ -309,8 +309,9 @@ def capture(context, state: ArmState, watchdog, settings: CollectionSettings, po
 
 
 def calibrated_poses(options, frames: FrameListener, watchdog, lidars: Iterable[str] = SIDES) -> CalibratedPoses:
-    """Return the calibration of the `lidars` that is in TF, with the left lidar's extrinsics if it has any.
-    Raises `Refused` if nobody broadcasts a calibration."""
+    """Return the calibration of the `lidars` that is in TF, with the left lidar's extrinsics if it has any, and the
+    observations beside the calibration file if that has the same alignment. Raises `Refused` if nobody broadcasts a
+    calibration."""
     base, left = options.base_link_frame, options.left_lidar_frame
     frames.wait_for((base, left), watchdog=watchdog)
     calibrated = {name: calibrated_frame_of(name, options) for name in lidars if name != "left"}
@@ -323,7 +324,8 @@ def calibrated_poses(options, frames: FrameListener, watchdog, lidars: Iterable[
         raise Refused(f"the calibration is not in TF ({error}); run ros_broadcast_calibration in parallel") from error
     if frames.tree.known(options.left_calibrated_frame):  # broadcast together with the frames above
         base_from_left = frames.lookup(base, options.left_calibrated_frame)
-    to_left = {"left": np.eye(4)} | dict(zip(calibrated, others, strict=True))
-    placed = {name: footprint_from_base @ base_from_left @ pose for name, pose in to_left.items()}
+    to_left = dict(zip(calibrated, others, strict=True))
+    all_to_left = {"left": np.eye(4)} | to_left
+    placed = {name: footprint_from_base @ base_from_left @ pose for name, pose in all_to_left.items()}
     file = CalibrationFile.load_or_empty(named_or_default(getattr(options, "calibration_file", "")))
-    return CalibratedPoses(footprint_from_base, placed, load_beside(file))
+    return CalibratedPoses(footprint_from_base, placed, load_beside(file) if are_of(file.to_left, to_left) else None)

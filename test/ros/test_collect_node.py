@@ -9,7 +9,7 @@ from unittest import mock
 import numpy as np
 import pytest
 from control_msgs.action import FollowJointTrajectory
-from fake_drivers import calibrated_frames, publish_frames
+from fake_drivers import RIGHT_TO_LEFT, calibrated_frames, publish_frames, write_calibration
 from node_process import FEW_RAYS, SILENCE, SIMULATED_TIME, Graph, alone, obstacle, robot_client, slowly, stop
 from rclpy.action import ActionClient
 from rclpy.action.client import ClientGoalHandle
@@ -19,14 +19,17 @@ from std_srvs.srv import SetBool, Trigger
 
 from stretch_sim_cal.collection.clearance import Sweep
 from stretch_sim_cal.errors import RunFailure
+from stretch_sim_cal.geometry.transforms import from_xyz_rpy
 from stretch_sim_cal.harness.processes import own_domain
 from stretch_sim_cal.harness.verdict import load_truth
 from stretch_sim_cal.recording.dataset import read_dataset
+from stretch_sim_cal.recording.frame_tree import FrameTree
 from stretch_sim_cal.robot.description import load_model
 from stretch_sim_cal.robot.profile import stretch_profile
 from stretch_sim_cal.ros import arm, watchdog
 from stretch_sim_cal.ros.arm import ArmMotion
 from stretch_sim_cal.ros.listening import FrameListener
+from stretch_sim_cal.ros.node_commands import MOUNTS
 
 ROBOT = ("--world", "empty_hall", "--sensor", FEW_RAYS, "--lidar-right-error", "0.01,0,0.01,1,-1,0.5")
 GRID = ("--plan", "demo", "--arm", "0,0.3", "--wrist-yaw", "1.7,3.1", "--frames", "2")
@@ -266,6 +269,21 @@ def test_a_driver_that_dies_ends_it(graph, monkeypatch, on_its_way):
         ended.assert_failed(3, "no messages on /joint_states")
         assert "the driver did not confirm that the arm stopped" in ended.err
         assert len(read_dataset(cell.folder("data")).samples) == 1
+
+
+@pytest.mark.parametrize("moved", [0.0, 0.001])
+def test_lidars_intrinsics_are_those_of_the_alignment_that_is_broadcast(tmp_path, monkeypatch, moved):
+    monkeypatch.setattr(arm, "load_beside", lambda file: "of the file")
+    write_calibration(tmp_path / "calibration.yaml", 0.03)
+    given = {option.name: option.default for option in MOUNTS.options}
+    options, tree = SimpleNamespace(**given | {"calibration_file": str(tmp_path / "calibration.yaml")}), FrameTree()
+    for parent, child, pose in (
+        ("base_link", "floor_plane", np.eye(4)), ("base_link", "lidar_left_link", np.eye(4)),
+        ("lidar_left_link", "lidar_right_calibrated", RIGHT_TO_LEFT @ from_xyz_rpy((moved, 0.0, 0.0), (0.0,) * 3)),
+    ):  # fmt: skip
+        tree.connect(parent, child, pose)
+    frames = SimpleNamespace(tree=tree, wait_for=lambda *pairs, watchdog: [tree.lookup(*pair) for pair in pairs])
+    assert arm.calibrated_poses(options, frames, None).observations == (None if moved else "of the file")
 
 
 def test_what_of_the_action_is_missing_is_named(ros, monkeypatch):
