@@ -219,14 +219,15 @@ def _when(stamp: float | None) -> str:
 def watch(context: RobotContext) -> int:
     """Look every period, or less often if the looks take more than their share of a core; with a number of looks, end
     after them. Raises `Refused` then if something has changed, or if none of the looks could tell."""
-    options, watcher = context.options, Watcher(context)
+    options, watcher, looked = context.options, Watcher(context), False
     print(f"monitoring {named_or_default(options.calibration_file)}", flush=True)
     while True:
         began, used = time.monotonic(), time.process_time()
         try:
             print(watcher.look(), flush=True)
-        except RunFailure as failure:  # a driver that is restarted comes back
-            if options.looks:
+            looked = True
+        except (RunFailure, InputError) as failure:  # a driver that is restarted comes back, a broken cloud passes
+            if options.looks or not (looked or isinstance(failure, RunFailure)):
                 raise
             context.log.warning(f"{failure}; the check will be repeated")
         if options.looks and watcher.looks >= options.looks:

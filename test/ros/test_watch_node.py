@@ -9,6 +9,7 @@ from made_results import save, true_calibration
 from node_process import FEW_RAYS, FEW_RAYS_AMR, PATIENCE, SIMULATED_TIME, robot_client
 
 from stretch_sim_cal.calibration.watch import History, Measurement
+from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import exp
 from stretch_sim_cal.harness.verdict import load_truth
 from stretch_sim_cal.ros import watch_node
@@ -64,6 +65,26 @@ def test_a_lidar_that_is_pushed_is_said_published_and_kept(graph, monkeypatch):
     assert ended.code == 1 and picture.read_bytes()[:4] == b"\x89PNG"
     said = json.loads(ended.out)
     assert said["looks"] == 2 and len(said["changes"]) == 1
+
+
+def test_a_broken_cloud_ends_the_first_check_but_not_the_monitor(monkeypatch):
+    comes, said = iter(["valid", InputError("broken"), "valid", KeyboardInterrupt(), InputError("broken")]), []
+
+    def look():
+        come = next(comes)
+        if isinstance(come, str):
+            return come
+        raise come
+
+    monkeypatch.setattr(watch_node, "Watcher", lambda _: SimpleNamespace(look=look))
+    options = SimpleNamespace(calibration_file="", looks=0, period=1.0, share=1.0)
+    log = SimpleNamespace(warning=said.append)
+    context = SimpleNamespace(options=options, log=log, spin_until=lambda _: None)
+    with pytest.raises(KeyboardInterrupt):
+        watch_node.watch(context)
+    assert len(said) == 1 and said[0].startswith("broken")
+    with pytest.raises(InputError):
+        watch_node.watch(context)
 
 
 @pytest.mark.parametrize(("vectors", "known"), [({"floor": (np.zeros(3), np.eye(3))}, True), ({}, False)])
