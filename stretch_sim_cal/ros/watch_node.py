@@ -105,6 +105,12 @@ class Watcher:
             why = f": {look.refused[0]}" if look.refused else ""
             self._context.log.error(f"the last {self._unknown} checks could not tell{why}; {monitor.RECALIBRATE}")
 
+    def missed(self, why: str) -> None:
+        """Note a check that was not possible: /diagnostics is not to go on as if the last one had just been made."""
+        self._open = (why,)
+        self._unknown += 1
+        self._publish()
+
     @property
     def changed(self) -> bool:
         return bool(self._watch.changed)
@@ -229,6 +235,7 @@ def watch(context: RobotContext) -> int:
         except (RunFailure, InputError) as failure:  # a driver that is restarted comes back, a broken cloud passes
             if options.looks or not (looked or isinstance(failure, RunFailure)):
                 raise
+            watcher.missed(one_line(failure))
             context.log.warning(f"{failure}; the check will be repeated")
         if options.looks and watcher.looks >= options.looks:
             if watcher.changed:

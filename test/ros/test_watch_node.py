@@ -8,7 +8,7 @@ import pytest
 from made_results import save, true_calibration
 from node_process import FEW_RAYS, FEW_RAYS_AMR, PATIENCE, SIMULATED_TIME, robot_client
 
-from stretch_sim_cal.calibration.watch import History, Measurement
+from stretch_sim_cal.calibration.watch import DriftMonitor, History, Measurement
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import exp
 from stretch_sim_cal.harness.verdict import load_truth
@@ -68,7 +68,7 @@ def test_a_lidar_that_is_pushed_is_said_published_and_kept(graph, monkeypatch):
 
 
 def test_a_broken_cloud_ends_the_first_check_but_not_the_monitor(monkeypatch):
-    comes, said = iter(["valid", InputError("broken"), "valid", KeyboardInterrupt(), InputError("broken")]), []
+    comes, missed = iter(["valid", InputError("broken"), "valid", KeyboardInterrupt(), InputError("broken")]), []
 
     def look():
         come = next(comes)
@@ -76,15 +76,29 @@ def test_a_broken_cloud_ends_the_first_check_but_not_the_monitor(monkeypatch):
             return come
         raise come
 
-    monkeypatch.setattr(watch_node, "Watcher", lambda _: SimpleNamespace(look=look))
+    monkeypatch.setattr(watch_node, "Watcher", lambda _: SimpleNamespace(look=look, missed=missed.append))
     options = SimpleNamespace(calibration_file="", looks=0, period=1.0, share=1.0)
-    log = SimpleNamespace(warning=said.append)
+    log = SimpleNamespace(warning=print)
     context = SimpleNamespace(options=options, log=log, spin_until=lambda _: None)
     with pytest.raises(KeyboardInterrupt):
         watch_node.watch(context)
-    assert len(said) == 1 and said[0].startswith("broken")
+    assert missed == ["broken"]
     with pytest.raises(InputError):
         watch_node.watch(context)
+
+
+def test_checks_that_are_not_possible_are_no_longer_valid_on_diagnostics(ros, monkeypatch):
+    published, watcher = [], object.__new__(watch_node.Watcher)
+    watcher._context, watcher._publisher = ros.context, SimpleNamespace(publish=published.append)
+    watcher._calibration = SimpleNamespace(path="calibration.yaml")
+    watcher._watch, watcher._unknown = DriftMonitor(300.0), 0
+    for number in range(1, 5):
+        watcher._watch.add(Measurement(300.0 * number, 1, {"lidars": (1e-4 * np.ones(6), 1e-8 * np.eye(6))}))
+    monkeypatch.setattr(watch_node.monitor, "WINDOW", 2)
+    for _ in range(2):
+        watcher.missed("no messages on /lidar_points_left")
+    levels = [{status.name: status.level for status in message.status} for message in published]
+    assert [each["calibration: look"] for each in levels] == [DiagnosticStatus.WARN, DiagnosticStatus.ERROR]
 
 
 @pytest.mark.parametrize(("vectors", "known"), [({"floor": (np.zeros(3), np.eye(3))}, True), ({}, False)])
