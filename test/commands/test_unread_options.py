@@ -146,7 +146,7 @@ def test_a_command_ends_with_one_line(folder, capsys, line, says):
         ("ros_find_floor_calibration --rollback --fit-method nonsense", "'nonsense' is no"),
         ("ros_align_dual_lidar --method planes --fit-method gicp", "give one of them"),
         ("ros_align_dual_lidar --ros-args -p fit_method:=nonsense", "'nonsense' is no"),
-        ("ros_find_floor_calibration --calibration-file cal.yaml --ros-args -p num_sample:=5", "mean 'num_samples'?"),
+        ("ros_find_floor_calibration --calibration-file cal.yaml --ros-args -p num_sample:=5", "mean num_samples?"),
         ("ros_align_dual_lidar --ros-args --param align_dual_lidar:num_sample:=5", "num_sample"),
         ("ros_align_dual_lidar --num-samples many", "num_samples"),
         ("ros_align_dual_lidar --num_samples=0", "1 .. 100000"),
