@@ -187,12 +187,6 @@ def stations_of(
     return found
 
 
-def yaw_of(message: Any) -> float:
-    """Return the yaw (rad) of a `nav_msgs/Odometry`."""
-    turned = message.pose.pose.orientation
-    return float(np.arctan2(2.0 * (turned.w * turned.z + turned.x * turned.y), 1.0 - 2.0 * (turned.y**2 + turned.z**2)))
-
-
 def way_of(messages: Iterable[Any], where: str) -> tuple[np.ndarray, np.ndarray]:
     """Return the stamps (K,) in ns and the poses (K, 3), x, y (m), yaw (rad) without jumps, of messages of odometry in
     their order. Raises `InputError`, which begins with `where`, if they jump back in time, or are no poses."""
@@ -205,8 +199,10 @@ def way_of(messages: Iterable[Any], where: str) -> tuple[np.ndarray, np.ndarray]
         if stamps and stamp <= stamps[-1]:
             continue
         stamps.append(stamp)
-        poses.append((float(pose.position.x), float(pose.position.y), yaw_of(message)))
-        length = float(np.linalg.norm([getattr(pose.orientation, axis) for axis in "xyzw"]))
+        x, y, z, w = (getattr(pose.orientation, axis) for axis in "xyzw")
+        yaw = float(np.arctan2(2.0 * (w * z + x * y), 1.0 - 2.0 * (y**2 + z**2)))
+        poses.append((float(pose.position.x), float(pose.position.y), yaw))
+        length = float(np.linalg.norm([x, y, z, w]))
         if abs(length - 1.0) > UNIT:
             raise InputError(f"{where}: its orientation is a quaternion of length {length:.3g}; correct the driver")
     found = np.array(poses).reshape(-1, 3)

@@ -12,7 +12,7 @@ import numpy as np
 
 from stretch_sim_cal.errors import InputError, Refused, RunFailure
 from stretch_sim_cal.recording.pairing import stamp_of
-from stretch_sim_cal.recording.stations import SETTLE, STILL, yaw_of
+from stretch_sim_cal.recording.stations import SETTLE, STILL, way_of
 from stretch_sim_cal.robot.wheeled_base import WheeledBase
 from stretch_sim_cal.ros.listening import MatchedSubscription
 from stretch_sim_cal.ros.node_main import DISCOVERED, spin_to_stop
@@ -68,11 +68,11 @@ class Odometer:
         return self.pose is not None and self.stamp - self.still_since > SETTLE
 
     def _take(self, message: Any) -> None:
+        _, (pose,) = way_of([message], self.topic)  # `InputError` if it is no pose
         self.messages.append(message)
-        position, yaw = message.pose.pose.position, yaw_of(message)
         if self.pose is not None:
-            yaw = self.pose[2] + np.remainder(yaw - self.pose[2] + np.pi, 2.0 * np.pi) - np.pi
-        self.pose, self.stamp = np.array([position.x, position.y, yaw]), stamp_of(message)
+            pose[2] = self.pose[2] + np.remainder(pose[2] - self.pose[2] + np.pi, 2.0 * np.pi) - np.pi
+        self.pose, self.stamp = pose, stamp_of(message)
         if not np.all(np.abs(self.pose - self._anchor) <= STILL):
             self._anchor, self.still_since = self.pose, self.stamp
 

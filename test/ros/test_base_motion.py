@@ -136,6 +136,25 @@ def test_clouds_that_cannot_be_used_do_not_end_the_stopping(monkeypatch):
     assert not road.driving.moving and road.odometer.stands
 
 
+@pytest.mark.parametrize(("part", "values", "told"), [
+    ("position", {"x": float("nan")}, "not a number"), ("orientation", {"w": 0.0, "z": 0.0}, "quaternion of length 0"),
+])  # fmt: skip
+def test_odometry_that_is_no_pose_ends_the_motion_before_anything_is_made_of_it(monkeypatch, part, values, told):
+    road = Road(monkeypatch, BASES["stretch4"])
+    hear = road.hear
+
+    def spoilt(message):
+        if road.driving.now > 1.0:
+            for name, value in values.items():
+                setattr(getattr(message.pose.pose, part), name, value)
+        hear(message)
+
+    road.hear = spoilt
+    with pytest.raises(InputError, match=f"/odom: .*{told}"), road.motion.stopping():
+        road.motion.drive(np.array([0.6, 0.0, 0.0]), look)
+    assert np.isfinite(road.twists).all() and not any(road.twists[-1]) and not road.driving.moving
+
+
 def test_odometry_from_before_a_stop_does_not_confirm_it(monkeypatch):
     road, looks = Road(monkeypatch, BASES["stretch4"], late=1.0), []
 
