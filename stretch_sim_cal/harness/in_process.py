@@ -72,6 +72,10 @@ class InProcess:
                     code = command.run(partial(self._step, process))
                 self.seconds[process.name] = round(time.monotonic() - began, 2)
                 write_text(self._files.logs / f"{process.name}.log", heard.getvalue())
+                if code == command.INTERRUPTED:  # not the step's failure, but the end of the run
+                    raise KeyboardInterrupt
+                if heard.unheard is not None:
+                    raise heard.unheard
                 sequence.printed(process, heard.getvalue())
                 if process.ready_line is None or code:
                     sequence.ended(process, code)
@@ -100,17 +104,21 @@ class InProcess:
 
 
 class _Heard(io.StringIO):
-    """Keeps what is written, and hands it on line by line."""
+    """Keeps what is written, and hands it on line by line; `unheard` is why that failed (a closed pipe)."""
 
     def __init__(self, tell: Callable[[str], None]):
         super().__init__()
         self._tell, self._rest = tell, ""
+        self.unheard: OSError | None = None
 
     def write(self, text: str) -> int:
         *lines, self._rest = (self._rest + text).split("\n")
-        with contextlib.redirect_stdout(sys.__stdout__), contextlib.redirect_stderr(sys.__stderr__):
-            for line in lines:
-                self._tell(line)
+        try:
+            with contextlib.redirect_stdout(sys.__stdout__), contextlib.redirect_stderr(sys.__stderr__):
+                for line in lines:
+                    self._tell(line)
+        except OSError as error:
+            self.unheard = error
         return super().write(text)
 
 

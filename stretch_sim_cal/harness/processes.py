@@ -84,8 +84,8 @@ class Process:
     """One process of a run: a console script of this package.
 
     With a `ready_line` it runs beside those that follow it, which start when that text appears in its output; without,
-    it is a step that has to end (within `timeout` s of wall time) before the next starts. `stage` is its part of the
-    verdict; to `outcome` it writes how it ended (see `command.outcome_in`)."""
+    it is a step that has to end before the next starts. Until then it may not be silent for `timeout` s of wall time.
+    `stage` is its part of the verdict; to `outcome` it writes how it ended (see `command.outcome_in`)."""
 
     name: str
     executable: str
@@ -290,6 +290,8 @@ class Runner:
         self._logs = logs
         self._echo = echo
         self._running: list[tuple[Process, subprocess.Popen, threading.Thread]] = []  # and who reads its output
+        self._heard: dict[str, float] = {}  # when something was, by name
+        self._unheard: OSError | None = None  # why output could not be taken: a full disk, a closed pipe
         self._begun = time.monotonic()
         self.seconds: dict[str, float] = {}
         self.unclean: list[str] = []
@@ -310,29 +312,30 @@ class Runner:
 
     def run(self, sequence: ProcessSequence) -> None:
         """Run a sequence until it is over; processes with a ready line live on until the context ends. Raises
-        `RunFailure` for one that cannot be started or takes too long."""
-        goes_on = threading.Event()
+        `RunFailure` for one that cannot be started or is silent for too long, `OSError` if output cannot be taken."""
 
-        def hear(process: Process, line: str) -> None:
+        def hear(process: Process, ready: threading.Event, line: str) -> None:
+            self._heard[process.name] = time.monotonic()
             if sequence.printed(process, line):
-                goes_on.set()
+                ready.set()
             self._echo(process, line.rstrip("\n"))
 
         while (process := sequence.next()) is not None:
-            goes_on.clear()
-            self._start(process, hear)
-            started = time.monotonic()
+            ready = threading.Event()  # of this process alone: the reader of the last one may still set that one's
+            self._heard[process.name] = started = time.monotonic()
+            self._start(process, functools.partial(hear, process, ready))
             try:
-                while not (goes_on.wait(POLL) or self._next_is_due(sequence) or sequence.over):
-                    if time.monotonic() - started > process.timeout:
+                while not (ready.wait(POLL) or self._next_is_due(sequence) or sequence.over):
+                    if time.monotonic() - self._heard[process.name] > process.timeout:
                         missed = f"did not print '{process.ready_line}'" if process.ready_line else "did not finish"
-                        missed += f" within {process.timeout:.0f} s; its output is in {self._logs / process.name}.log"
-                        raise RunFailure(f"{process.name} ({process.executable}) {missed}")
+                        missed += f" and was silent for {process.timeout:.0f} s"
+                        log = f"its output is in {self._logs / process.name}.log"
+                        raise RunFailure(f"{process.name} ({process.executable}) {missed}; {log}")
             finally:
                 self.seconds[process.name] = round(time.monotonic() - started, 2)
                 self._echo(process, None)
 
-    def _start(self, process: Process, hear: Callable[[Process, str], None]) -> None:
+    def _start(self, process: Process, hear: Callable[[str], None]) -> None:
         """Start a process; a thread writes its output into a log file and hands on the lines."""
         self._logs.mkdir(parents=True, exist_ok=True)
         at_death = signal.SIGTERM if self._stop_orphans else signal.SIGKILL
@@ -346,11 +349,14 @@ class Runner:
             raise RunFailure(f"{process.name}: {process.command[0]} cannot be started: {error.strerror}") from error
 
         def read() -> None:
-            with open(self._logs / f"{process.name}.log", "w", encoding="utf-8") as file:
-                for line in popen.stdout:
-                    file.write(f"{time.monotonic() - self._begun:8.2f} s  {line}")
-                    file.flush()
-                    hear(process, line)
+            try:
+                with open(self._logs / f"{process.name}.log", "w", encoding="utf-8") as file:
+                    for line in popen.stdout:
+                        file.write(f"{time.monotonic() - self._begun:8.2f} s  {line}")
+                        file.flush()
+                        hear(line)
+            except OSError as error:
+                self._unheard = error
 
         reader = threading.Thread(target=read, daemon=True)
         self._running.append((process, popen, reader))
@@ -365,6 +371,8 @@ class Runner:
                 due |= sequence.ended(process, code)
                 if process.ready_line is None:
                     self._running.remove((process, popen, reader))
+        if self._unheard is not None:
+            raise self._unheard
         return due
 
 

@@ -15,6 +15,7 @@ import pytest
 
 from stretch_sim_cal.command import outcome_in
 from stretch_sim_cal.errors import InputError, Refused, RunFailure
+from stretch_sim_cal.harness.in_process import InProcess
 from stretch_sim_cal.harness.processes import Process, ProcessSequence, Progress, RunFiles, Runner, own_domain
 
 
@@ -62,9 +63,48 @@ def test_processes_start_when_the_one_before_is_ready_or_has_ended(tmp_path):
     assert set(runner.seconds) == {"server", "step2", "step3"} and runner.unclean == []
 
 
-def test_a_step_that_hangs_is_given_up_and_named(tmp_path):
-    with pytest.raises(RunFailure, match="step .* did not finish within 1 s"):
+def test_a_step_that_hangs_is_given_up_and_named_however_long_one_takes_that_goes_on(tmp_path):
+    goes_on = "import time\nfor _ in range(8): print('.', flush=True); time.sleep(0.3)"
+    run(tmp_path, script("step", goes_on, timeout=2.0))
+    with pytest.raises(RunFailure, match="step .* for 1 s"):
         run(tmp_path, script("step", "import time; time.sleep(600)", timeout=1.0))
+
+
+def test_a_late_word_of_the_process_before_ends_no_step(tmp_path, monkeypatch):
+    order = f"open({str(tmp_path / 'order')!r}, 'a').write"
+    talks = "import time; print('up', flush=True); print('more', flush=True); time.sleep(600)"
+    server = script("server", talks, ready_line="up")
+    steps = [script("one", f"import time; time.sleep(0.5); {order}('1')"), script("two", f"{order}('2')")]
+    printed = ProcessSequence.printed
+
+    def late(self, process, text):
+        ready = printed(self, process, text)
+        while text == "more\n" and not (tmp_path / "one.log").exists():
+            time.sleep(0.01)
+        return ready
+
+    monkeypatch.setattr(ProcessSequence, "printed", late)
+    run(tmp_path, server, *steps)
+    assert (tmp_path / "order").read_text() == "12"
+
+
+def test_output_that_cannot_be_kept_or_shown_ends_the_run(tmp_path, monkeypatch):
+    def closed(process, line):
+        raise BrokenPipeError
+
+    (tmp_path / "step.log").symlink_to("/dev/full")
+    with pytest.raises(OSError, match="No space left"):
+        run(tmp_path, script("step", "print('all'); import time; time.sleep(600)"))
+    monkeypatch.setattr(InProcess, "_step", lambda self, process: print("all"))
+    with pytest.raises(BrokenPipeError):
+        InProcess(None, RunFiles(tmp_path / "in_process"), closed).run(ProcessSequence([script("step", "")]))
+
+
+def test_ctrl_c_ends_a_run_in_this_process_and_not_its_step_alone(tmp_path, monkeypatch):
+    monkeypatch.setattr(InProcess, "_step", lambda self, process: signal.raise_signal(signal.SIGINT))
+    sequence = ProcessSequence([script("step", "")])
+    with pytest.raises(KeyboardInterrupt):
+        InProcess(None, RunFiles(tmp_path), lambda process, line: None).run(sequence)
 
 
 def test_every_process_is_gone_after_the_run_even_those_that_ignore_ctrl_c_and_their_children(tmp_path, monkeypatch):
