@@ -277,7 +277,8 @@ def _judged_lidars(
         sigmas = _consistency(off[number], None if covariance is None else covariance[own, own])["sigmas"]
         found = {"translation_mm": 1e3 * distance, "rotation_deg": float(np.degrees(angle)), "sigmas": sigmas}
         lidars.append({"name": name} | found)
-    largest = {f"{stage}.{key}": max(each[key] for each in lidars) for key in ("translation_mm", "rotation_deg")}
+    keys = "translation_mm", "rotation_deg"
+    largest = {f"{stage}.{key}": max((each[key] for each in lidars), default=0.0) for key in keys}
     return _judged(stage, result, off.ravel(), covariance) | {f"{stage}.lidars": lidars} | largest
 
 
@@ -307,8 +308,8 @@ def _judged(stage: str, result: Any, off: np.ndarray, covariance: np.ndarray | N
 
 
 def _consistency(off: np.ndarray, covariance: np.ndarray | None) -> dict[str, float | None]:
-    """Return NEES per degree of freedom, and sigmas, of an error (N,); None without a covariance."""
-    if covariance is None or not np.isfinite(covariance).all() or (np.diag(covariance) <= 0).any():
+    """Return NEES per degree of freedom, and sigmas, of an error (N,); None without a covariance, or a number."""
+    if not len(off) or covariance is None or not np.isfinite(covariance).all() or (np.diag(covariance) <= 0).any():
         return {"nees": None, "sigmas": None}
     of_all = nees(off, covariance)
     return {"nees": of_all, "sigmas": float(np.sqrt(of_all * len(off)))}
@@ -342,6 +343,7 @@ def _setup(campaign: Campaign, sensor: Sensor, numbers: Numbers, random: Generat
     mounts |= {name: PoseError.drawn(random, *size) for name in beyond}
     units |= {name: unit(name) for name in beyond}
     scale, slip = numbers["odometry.scale"], numbers["odometry.slip_mm"]
+    mounts, units = ({name: of_lidars[name] for name in of_robot.profile.lidars} for of_lidars in (mounts, units))
     return replace(
         of_robot, world=world, sensor=sensor.name, seed=seed, lidar_errors=mounts,
         base_error=base, payload=(PAYLOAD,) * (numbers["robot.payload"] > 0 and keys.get("tool") != WITHOUT_TOOL),
@@ -434,7 +436,7 @@ def through_nodes(
             refused = "not run" if result is None else "; ".join(result.refusals)
             reasons.append(f"{stage}: accepted by the nodes but not by the arrays: {refused}" if there[stage]
                            else f"{stage}: accepted by the arrays but not by the nodes: {said}")  # fmt: skip
-        elif accepted and getattr(result, "covariance", None) is not None:
+        elif accepted and campaign.freedom[stage] and getattr(result, "covariance", None) is not None:
             off, covariance = _off(stage, written, result)
             squares = float(off @ np.linalg.solve(2.0 * covariance, off))
             found[f"nodes.{stage}.sigmas"] = np.sqrt(squares)

@@ -217,6 +217,8 @@ class Campaign:
     def from_mapping(cls, data: Mapping[str, Any], source: str) -> "Campaign":
         """Return the campaign of a file. Raises `InputError` naming `source` and the key."""
         data = dict(data)
+        if "description" in data:  # a number or a date as well
+            data["description"] = str(data["description"] or "")
         for key in ("robot", "sensor"):
             if key in data:  # as an absolute path: workers start elsewhere
                 data[key] = named_in(source, validate.text(data[key], f"{source}: {key}"))
@@ -241,7 +243,8 @@ class Campaign:
             raise InputError(f"{source}: methods: {stage}: {error}") from error
         if validate.BETWEEN in found.sensor:
             raise InputError(f"{source}: sensor: is '{found.sensor}'; a campaign's lidars are all of one kind; name it")
-        load_sensor(found.sensor)
+        if load_sensor(found.sensor).unit is not None:
+            raise InputError(f"{source}: sensor: {found.sensor} is a unit file; a campaign draws units; name its kind")
         validate.mapping(data.get("limits"), set(found.quantities), f"{source}: limits")
         for name in OF_THE_STRETCH:
             if found.robot and name in inputs:

@@ -171,7 +171,7 @@ def scenario_from_mapping(data: dict[str, Any], path: Path) -> Scenario:
         raise InputError(f"{path}: stages: drive: {simulation.profile.source} has no 'base:', so it does not drive")
     name = validate.folder_name(data.get("name", path.stem), f"{path}: name")
     return Scenario(
-        name, str(data.get("description", "")), expected, simulation, stages,
+        name, str(data.get("description") or ""), expected, simulation, stages,
         _tolerances(data.get("tolerances", {}), stages, path), refusal,
         {stage: str(text) for stage, text in reports.items()}, data,
     )  # fmt: skip

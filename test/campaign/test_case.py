@@ -17,6 +17,7 @@ from stretch_sim_cal.calibration.results import AlignmentResult
 from stretch_sim_cal.campaign import case
 from stretch_sim_cal.campaign.plan import INPUTS, TOOLS, Campaign, contradicts
 from stretch_sim_cal.errors import Refused
+from stretch_sim_cal.files import find_shared, read_yaml, share_directory, write_yaml
 from stretch_sim_cal.geometry.transforms import SIDES, exp, inverse, log
 from stretch_sim_cal.harness.processes import RunFiles
 from stretch_sim_cal.harness.run import run_scenario
@@ -195,6 +196,22 @@ def test_a_drive_is_judged_with_the_other_stages(monkeypatch):
     assert record["drive.yaw_deg"] <= record["drive.rotation_deg"] + 1e-9 < 0.6
     assert campaign.freedom["drive"] == 12 and not contradicts(record["drive.sigmas"] ** 2, 12)
     assert [lidar["name"] for lidar in record["drive.lidars"]] == ["left", "right"]
+
+
+def test_a_robot_with_one_lidar_has_nothing_to_align_and_its_floor_is_judged(tmp_path, monkeypatch):
+    monkeypatch.setattr(
+        case, "run_scenario", lambda *run, processes: run_scenario(*run, processes=processes, in_process=True)
+    )
+    profile = read_yaml(find_shared("config/robots", "two_lidar_amr", ".yaml"))
+    del profile["lidars"]["right"]
+    profile["description"] = str(share_directory() / "models" / "two_lidar_amr.urdf.xacro")
+    write_yaml(tmp_path / "robot.yaml", profile)
+    inputs = {"recording.alignment_frames": 1, "recording.floor_frames": 3}
+    said = {"name": "tried", "robot": str(tmp_path / "robot.yaml"), "sensor": FEW_RAYS, "inputs": inputs, "nodes": 1.0}
+    record = case.run_case(Campaign.from_mapping(said, "tried.yaml"), 0)
+    assert record["alignment.accepted"] and record["alignment.translation_mm"] == 0.0 and not record["alignment.lidars"]
+    assert record["alignment.sigmas"] is None and record["floor.sigmas"] < 5.0
+    assert record["nodes.agree"], record["nodes.message"]
 
 
 @pytest.mark.parametrize(

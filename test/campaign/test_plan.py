@@ -1,8 +1,10 @@
 """What a campaign file may say, and which cases it draws."""
 
+import json
 import shutil
 import subprocess
 import sys
+from datetime import date
 
 import numpy as np
 import pytest
@@ -96,6 +98,16 @@ def test_what_cannot_be_meant_is_told_with_file_and_key(changed, message):
     with pytest.raises(InputError) as raised:
         campaign(**changed)
     assert message in str(raised.value)
+
+
+def test_a_unit_file_is_no_kind_of_lidars_to_draw_from(tmp_path):
+    (tmp_path / "unit.yaml").write_text("sensor: jt128_sparse_real\nvalues: {range_offset: 0.001}\n")
+    with pytest.raises(InputError, match="tried.yaml: sensor: .*unit.yaml is a unit file"):
+        campaign(sensor=str(tmp_path / "unit.yaml"))
+
+
+def test_a_description_that_yaml_reads_as_a_date_is_text_to_be_kept():
+    assert json.loads(json.dumps(campaign(description=date(2026, 1, 2)).data))["description"] == "2026-01-02"
 
 
 def test_the_campaigns_that_come_with_the_package_are_valid():
