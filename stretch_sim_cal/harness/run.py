@@ -17,7 +17,7 @@ from stretch_sim_cal.calibration.lidars import of_file
 from stretch_sim_cal.calibration.observability import UNOBSERVED
 from stretch_sim_cal.calibration.results import FloorResult, LidarPoses
 from stretch_sim_cal.errors import InputError, RunFailure
-from stretch_sim_cal.files import write_yaml
+from stretch_sim_cal.files import make_folder, write_yaml, writing
 from stretch_sim_cal.harness.in_process import InProcess
 from stretch_sim_cal.harness.processes import (
     Echo,
@@ -133,9 +133,11 @@ def _fresh_folder(out: Path, scenario: Scenario) -> RunFiles:
         raise InputError(f"{out}: is a file; expected a folder for the run")
     files = RunFiles(out)
     if out.is_dir() and any(out.iterdir()):
-        if not files.scenario.is_file():
+        if not (files.scenario.is_file() and files.logs.is_dir()):  # or a user's own scenario
             raise InputError(f"{out}: is not empty and not an earlier run's folder; name another one with --out")
-        shutil.rmtree(out)
+        with writing(out):
+            shutil.rmtree(out)
+    make_folder(files.logs)
     write_yaml(files.scenario, scenario.data | {"simulation": scenario.simulation.to_mapping()})
     return files
 

@@ -124,19 +124,29 @@ def test_a_sensor_file_that_cannot_be_used_is_named_with_the_option_that_named_i
     assert capsys.readouterr().err == f"error: --sensor: {tmp_path}/m.yaml: rate: is missing\n"
 
 
-def test_a_run_that_cannot_be_leaves_an_earlier_one_alone(tmp_path, capsys):
+def test_a_run_that_cannot_be_leaves_an_earlier_one_alone(tmp_path, capsys, monkeypatch):
     folder = tmp_path / load_scenario(SPARSE).name
     folder.mkdir()
     (folder / "thesis.tex").write_text("years of work")
-    assert main(["run", SPARSE, "--out", str(tmp_path)]) == 2
-    assert "not an earlier run's folder" in capsys.readouterr().err
-    assert (folder / "thesis.tex").read_text() == "years of work"
+    for own in ("thesis.tex", "scenario.yaml"):  # the latter of a user who keeps scenarios in folders
+        (folder / own).write_text("years of work")
+        assert main(["run", SPARSE, "--out", str(tmp_path)]) == 2
+        assert "not an earlier run's folder" in capsys.readouterr().err
+        assert (folder / "thesis.tex").read_text() == "years of work"
     (folder / "thesis.tex").unlink()
     for name in ("scenario.yaml", "result.json"):
         (folder / name).write_text("{}")
     assert main(["run", SPARSE, "--in-process", "--simulator", "gazebo", "--out", str(tmp_path)]) == 2
     assert capsys.readouterr().err == "error: --in-process: runs the embedded simulator, not gazebo\n"
     assert (folder / "result.json").read_text() == "{}" and len(list(tmp_path.rglob("*.json"))) == 1
+    (folder / "logs").mkdir()
+
+    def not_ours(path):  # as after a run of a container's root
+        raise PermissionError(13, "Permission denied", path)
+
+    monkeypatch.setattr("shutil.rmtree", not_ours)
+    assert main(["run", SPARSE, "--in-process", "--out", str(tmp_path)]) == 2
+    assert capsys.readouterr().err == f"error: {folder}: cannot be written: Permission denied\n"
 
 
 @pytest.mark.long
