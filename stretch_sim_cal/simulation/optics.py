@@ -260,7 +260,7 @@ def _spread(seen: Seen, other: Seen | None, edge: Seen, shares: np.ndarray, sens
     strongest is returned; both may be one."""
     both = np.isfinite(seen.distances) & np.isfinite(edge.distances)
     apart = np.where(both, edge.distances, 0.0) - np.where(both, seen.distances, 0.0)
-    near = np.abs(apart) < sensor.pulse_length
+    near = ~both | (np.abs(apart) < sensor.pulse_length)  # or one of the two alone
     seen.distances += np.where(near, shares * apart, 0.0).astype(np.float32)
     rows = np.flatnonzero(~near)
     if not len(rows):

@@ -1,6 +1,7 @@
 """The simulation of a scenario: world, sensor, seed, the errors that only the simulator knows and the true robot with
 them (its description's frames stay nominal), and the faults of a run."""
 
+import math
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -296,16 +297,18 @@ class Faults:
         for text in texts:
             name, value = (part.strip() for part in text.partition(":")[::2])
             kind, _, side = name.rpartition("_")
-            if kind in ("silent", "drop_half") and side in SIDES:
+            if kind in ("silent", "drop_half") and side in SIDES and not value:
                 found[kind] |= {side}
             elif name in ("stamp_offset", "push", "crash"):
                 try:
-                    found[name] = int(float(value)) if name == "push" else float(value)
-                except ValueError as error:
-                    raise InputError(f"fault '{text}': expected after the colon a number") from error
+                    found[name] = int(value) if name == "push" else float(value)
+                except ValueError:
+                    found[name] = math.nan
+                if not math.isfinite(found[name]):
+                    raise InputError(f"fault '{text}': expected after the colon a number, for push a whole one")
             elif name == "stuck" and value:
                 found[name] |= {value}
-            elif name == "not_homed":
+            elif name == "not_homed" and not value:
                 found[name] = True
             else:
                 raise InputError(

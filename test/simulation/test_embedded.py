@@ -117,7 +117,9 @@ def test_faults_are_read_from_their_texts():
     assert (faults.clock_offset("left"), faults.clock_offset("right")) == (0.0, 0.2)
     assert faults.push == 20 and faults.stuck == {"arm_joint"}
     assert Faults().publishes("left", 1)
-    for text, says in (("silent", "unknown"), ("push:soon", "a number"), ("stuck", "unknown")):
+    lacking = [(text, "a number") for text in ("push:soon", "push:inf", "push:2.5", "crash:", "stamp_offset:nan")]
+    unknown = [(text, "unknown") for text in ("silent", "silent_left:5", "stuck", "not_homed:no")]
+    for text, says in lacking + unknown:
         with pytest.raises(InputError, match=says):
             Faults.from_texts([text])
 

@@ -141,6 +141,14 @@ def test_a_beam_halved_by_an_edge_drops_out_at_the_sensor_s_rate():
     np.testing.assert_allclose(other.distances, [np.inf] * 5)
 
 
+def test_echoes_of_no_length_return_apart_and_one_without_another_as_it_is():
+    sensor = dataclasses.replace(load_sensor("jt128"), pulse_length=0.0, edge_drop_out=0.0)
+    centre, edge = seen([3.0, 3.0, np.inf]), seen([3.1, np.inf, 4.0])
+    other = _spread(centre, None, edge, np.full(3, 0.25, np.float32), sensor)
+    np.testing.assert_allclose(centre.distances, [3.1, 3.0, np.inf])
+    np.testing.assert_allclose(other.distances, [3.0, np.inf, np.inf])
+
+
 DIRECTIONS = np.random.default_rng(5).standard_normal((20_000, 3))
 DIRECTIONS = (DIRECTIONS / np.linalg.norm(DIRECTIONS, axis=1, keepdims=True)).astype(np.float32)
 PRECISE = 2e-6
