@@ -231,7 +231,7 @@ def _blueprint(rerun: Any) -> Any:
 
 def thinned(points: np.ndarray) -> np.ndarray:
     """Return at most `DRAWN` of the points (N, ...), as float32."""
-    return np.asarray(points[:: max(1, len(points) // DRAWN)], dtype=np.float32)
+    return np.asarray(points[:: max(1, -(-len(points) // DRAWN))], dtype=np.float32)
 
 
 def coloured(values: np.ndarray) -> np.ndarray:

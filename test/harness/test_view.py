@@ -20,7 +20,7 @@ from stretch_sim_cal.geometry.transforms import apply, from_xyz_rpy
 from stretch_sim_cal.harness import clouds_3d
 from stretch_sim_cal.harness.clouds_3d import RunView
 from stretch_sim_cal.harness.processes import RunFiles
-from stretch_sim_cal.view import SHOWN, coloured, opened, residuals
+from stretch_sim_cal.view import SHOWN, coloured, opened, residuals, thinned
 
 
 def asked(file=None, port=None, host=None):
@@ -42,6 +42,11 @@ def test_residuals_are_the_distances_from_the_other_clouds_planes():
 def test_colours_tell_below_from_above():
     below, none, above = coloured(np.array([-2 * SHOWN, 0.0, SHOWN])).astype(int)
     assert below[2] > below[0] and above[0] > above[2] and len(set(none)) == 1
+
+
+def test_never_more_points_are_drawn_than_a_browser_takes(monkeypatch):
+    monkeypatch.setattr("stretch_sim_cal.view.DRAWN", 100)
+    assert [len(thinned(np.zeros((count, 3)))) for count in (100, 101, 199, 500)] == [100, 51, 100, 100]
 
 
 def test_without_rerun_it_says_what_to_install(monkeypatch, capsys, tmp_path):
