@@ -134,7 +134,7 @@ def action(tmp_path_factory):
         (folder / "our_lab.yaml").write_text(SCENARIO)
         inputs = {name: given.get(name, each["default"]) for name, each in ACTION["inputs"].items()}
         job = {"GITHUB_ACTION_PATH": str(ROOT), "GITHUB_ACTIONS": "true",
-               "GITHUB_STEP_SUMMARY": str(folder / "job.md")}  # fmt: skip
+               "GITHUB_STEP_SUMMARY": str(folder / "job.md"), "GITHUB_OUTPUT": str(folder / "set")}  # fmt: skip
         with own_domain() as domain:
             for step in ACTION["runs"]["steps"]:
                 if "run" in step and "make" not in step["run"]:
@@ -151,7 +151,7 @@ def test_the_action_installs_what_it_runs():
     done = bash(install.replace("make", "make --dry-run"), ROOT, GITHUB_ACTION_PATH=str(ROOT))
     assert done.returncode == 0 and "environment/make_env.py" in done.stdout
     uses = [step for step in ACTION["runs"]["steps"] if "upload-artifact" in step.get("uses", "")]
-    assert uses[0]["if"] == "always()"
+    assert uses[0]["if"] == "always()" and uses[0]["with"]["name"] == "${{ steps.run.outputs.artifact }}"
 
 
 def test_the_action_calibrates_a_described_robot_and_reports_to_the_job(action):
@@ -171,9 +171,15 @@ def test_the_action_calibrates_a_described_robot_and_reports_to_the_job(action):
 
 
 def test_the_action_ends_with_the_commands_exit_code_for_inputs_that_cannot_be_used(action):
-    for given, said in ((dict(scenarios="$(touch owned) nowhere.yaml"), "(touch"), (dict(robot="no.urdf"), "no.urdf")):
+    wrong = (
+        (dict(scenarios="$(touch owned) nowhere.yaml"), "(touch", "calibration"),
+        (dict(robot="no.urdf", out="build/out 1"), "no.urdf", "build_out_1"),
+        (dict(robot="stretch5"), "'stretch5' is not known in config/robots/", "calibration"),
+    )
+    for given, said, artifact in wrong:
         folder, done = action(**given)
         assert done.returncode == 2 and said in done.stderr and not (folder / "owned").exists()
+        assert (folder / "set").read_text() == f"artifact={artifact}\n"
 
 
 def test_elsewhere_the_same_options_are_known(tmp_path):
