@@ -16,6 +16,7 @@ from stretch_sim_cal.simulation import solids
 from stretch_sim_cal.simulation.optics import Material
 
 MESH_SUFFIXES = (".stl", ".obj", ".ply")
+READ_SCHEMES = ("file", "model")
 MAX_INCLUDE_DEPTH = 20
 MAX_TRIANGLES = 5_000_000
 # Brightness of a colour to the eye; SDF files have no reflectivity for infrared light.
@@ -82,6 +83,18 @@ class World:
 def load_world(name: str | Path) -> World:
     """Return the world of that name (in `worlds/`) or path. Raises `InputError` for a file that is not a world."""
     return _WorldReader(files.find_shared("worlds", name, ".sdf")).world
+
+
+def find_uri(uri: str, world: Path, file: Path) -> Path | None:
+    """Return the file or folder that a URI in a `file` of a `world` (its path) names, None if there is none here."""
+    scheme, separator, rest = uri.partition("://")
+    if separator and scheme not in READ_SCHEMES:
+        return None
+    rest, beside, share = unquote(rest if separator else uri), world.parent, files.share_directory()
+    folders = [beside, beside / "models", share / "worlds", share / "models"]  # of model://, before Gazebo's
+    folders += [*files.folders_in("GZ_SIM_RESOURCE_PATH"), *files.folders_in("SDF_PATH")]
+    places = folders if scheme == "model" and separator else [file.parent, *folders]
+    return next(((folder / rest).resolve() for folder in places if rest and (folder / rest).exists()), None)
 
 
 class _WorldReader:
@@ -229,16 +242,12 @@ class _WorldReader:
         return Element("model", attributes, model.file, model.line, children=children)
 
     def _find(self, uri: str, element: Element) -> Path:
-        scheme, separator, rest = uri.partition("://")
-        if separator and scheme not in ("file", "model"):
+        scheme, separator, _ = uri.partition("://")
+        if separator and scheme not in READ_SCHEMES:
             raise InputError(f"{element.where}: '{uri}': {scheme}:// is not read; download it and name the local file")
-        rest, beside, share = unquote(rest if separator else uri), self._path.parent, files.share_directory()
-        folders = [beside, beside / "models", share / "worlds", share / "models"]  # of model://, before Gazebo's
-        folders += [*files.folders_in("GZ_SIM_RESOURCE_PATH"), *files.folders_in("SDF_PATH")]
-        for folder in folders if scheme == "model" and separator else [element.file.parent, *folders]:
-            if rest and (folder / rest).exists():
-                return (folder / rest).resolve()
-        raise InputError(f"{element.where}: '{uri}' is not found; check its path, or set GZ_SIM_RESOURCE_PATH")
+        if (found := find_uri(uri, self._path, element.file)) is None:
+            raise InputError(f"{element.where}: '{uri}' is not found; check its path, or set GZ_SIM_RESOURCE_PATH")
+        return found
 
     def _warn_unsupported(self, element: Element) -> None:
         for child in element.children:

@@ -127,6 +127,23 @@ def test_worlds_keep_their_shapes_and_get_the_systems_they_need(world, tmp_path)
     assert set(theirs.surfaces) == set(ours.surfaces)
 
 
+def test_models_beside_a_world_are_found_from_where_gazebo_reads_it(tmp_path):
+    for folder in ("chair", "models/table"):
+        (tmp_path / folder).mkdir(parents=True)
+        shape = "<collision name='c'><geometry><sphere><radius>1</radius></sphere></geometry></collision>"
+        model = f"<sdf version='1.9'><model name='m'><static>1</static><link name='l'>{shape}</link></model></sdf>"
+        (tmp_path / folder / "model.sdf").write_text(model)
+    included = "".join(
+        f"<include><name>{name}</name><uri>{uri}</uri></include>"
+        for name, uri in (("a", "chair"), ("b", "model://table"), ("c", "chair/model.sdf"))
+    )
+    (tmp_path / "room.sdf").write_text(f"<sdf version='1.9'><world name='w'>{included}</world></sdf>")
+    (tmp_path / "elsewhere").mkdir()
+    written = tmp_path / "elsewhere" / "world.sdf"
+    written.write_text(gazebo_world(tmp_path / "room.sdf", "cpu")[1])
+    assert set(load_world(written).surfaces) == {"a/l/c", "b/l/c", "c/l/c"}
+
+
 def test_a_file_that_is_no_world_is_named(tmp_path):
     file = tmp_path / "model.sdf"
     file.write_text("<sdf version='1.9'><model name='a'/></sdf>")

@@ -18,6 +18,7 @@ from stretch_sim_cal.sensor.sensor import Sensor
 from stretch_sim_cal.simulation.embedded import RobotGeometry
 from stretch_sim_cal.simulation.gazebo.rays import grid_for
 from stretch_sim_cal.simulation.setup import FLOOR_LINK, SimulationSetup, simulated_description, true_link
+from stretch_sim_cal.simulation.worlds import find_uri
 
 # s of physics, as long as the drivers' own steps: nothing collides and joints are led by velocity, so that finer ones
 # change nothing but the cost.
@@ -45,7 +46,7 @@ def gazebo_world(world: str | Path, lidar: str) -> tuple[str, str]:
 
     Beside the file's own shapes there are: physics by DART with ODE's collision detector, the only one whose rays the
     CPU lidar casts exactly; no gravity, under which a position-controlled lift droops by millimetres (the robot is the
-    only thing that could fall, and stands fixed); the systems; and absolute paths of meshes."""
+    only thing that could fall, and stands fixed); the systems; and absolute paths of meshes and included models."""
     path = files.find_shared("worlds", world, ".sdf")
     root = parse_xml(files.read_text(path), str(path))
     element = root.find("world")
@@ -67,9 +68,8 @@ def gazebo_world(world: str | Path, lidar: str) -> tuple[str, str]:
             if filename == LIDAR_SYSTEMS["gpu"][0]:
                 ElementTree.SubElement(plugin, "render_engine").text = "ogre2"
     for uri in element.iter("uri"):
-        beside = path.parent / (uri.text or "").strip().removeprefix("file://")
-        if beside.is_file():
-            uri.text = beside.resolve().as_uri()
+        if (found := find_uri((uri.text or "").strip(), path, path)) is not None:
+            uri.text = found.as_uri()
     return element.get("name", path.stem), ElementTree.tostring(root, encoding="unicode")
 
 
