@@ -287,11 +287,12 @@ def _stages(
     say: Callable,
 ) -> list[str]:  # fmt: skip
     """Return the stages, of those in their `order`, to run now; those that are kept are noted in the session."""
-    if args.only:
-        return [stage for stage in STAGES if stage in args.only and stage not in session.stages]
     begin = vars(args)["from"]
-    if begin and begin not in order:
-        raise InputError(f"--from {begin}: {profile.name} has no such stage; it has {', '.join(order)}")
+    for option, stage in [("from", begin), *(("only", each) for each in args.only or ())]:
+        if stage and stage not in order:
+            raise InputError(f"--{option} {stage}: {profile.name} has no such stage; it has {', '.join(order)}")
+    if args.only:
+        return [stage for stage in order if stage in args.only and stage not in session.stages]
     before = order[: order.index(begin)] if begin else order
     if before and not session.stages:
         sensors = sensors_called(args.sensor or profile.sensor)

@@ -126,7 +126,7 @@ class Session:
         write_text(self.folder / STATE, json.dumps({name: getattr(self, name) for name in names}, indent=1) + "\n")
 
     def ended(self, stage: str, how: str, said: str = "") -> None:
-        """Note that a stage has ended well; what was found after it before rests on something else now."""
+        """Note that a stage has ended well."""
         self.stages[stage] = {"how": how, "said": said, "at": _now()}
         self.save()
 

@@ -1,6 +1,7 @@
 """ros_calibrate_robot: a robot with both lidars 20 mm and 2 deg off is calibrated in one command that is killed after
 every stage; what is staged gets into the robot's place whole, and back again."""
 
+import argparse
 import functools
 import json
 import shutil
@@ -243,6 +244,23 @@ def test_a_drive_comes_after_the_arm_or_in_place_of_its_mounts():
     assert stages[1] == ("alignment", "floor", "drive", "body_shape")
     for robot in (None, "two_lidar_amr"):
         assert stages_of(profile_called(robot), drive=False) == ("alignment", "floor", "mounts", "body_shape")
+
+
+@pytest.mark.parametrize(
+    ("only", "run"), [(["body_shape", "drive", "floor"], ["floor", "drive", "body_shape"]), (["drive", "mounts"], None)]
+)
+def test_the_only_stages_run_in_the_robots_own_order(robot, only, run):
+    session, profile = Session.open(robot), profile_called("two_lidar_amr")
+    asked = argparse.Namespace(**{"only": only, "from": None})
+
+    def stages():
+        return robot_calibration._stages(session, None, asked, stages_of(profile, drive=True), profile, print)
+
+    if run is None:
+        with pytest.raises(InputError, match="--only mounts: two-lidar AMR has no such stage"):
+            stages()
+    else:
+        assert stages() == run
 
 
 def test_a_drive_is_asked_for_before_the_robot_moves(robot, monkeypatch):
