@@ -52,7 +52,10 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Run a test once for each of its marker's seeds."""
     asked = _asked(metafunc.definition)
     if "seeds" in asked and "simcal_seed" in metafunc.fixturenames:
-        seeds = list(asked["seeds"])
+        try:
+            seeds = list(asked["seeds"])
+        except TypeError:
+            pytest.fail(f"marker {MARKER}: seeds: is {asked['seeds']!r}; expected several, as range(3)", pytrace=False)
         metafunc.parametrize("simcal_seed", seeds, ids=[f"seed{seed}" for seed in seeds], indirect=True)
 
 
@@ -77,6 +80,7 @@ def simcal_seed(request: pytest.FixtureRequest) -> int:
 def sim(request: pytest.FixtureRequest, simcal_seed: int) -> Any:
     """What the lidars see (`stretch_sim_cal.Simulated`), for the marker `simcal`."""
     from stretch_sim_cal import simulate
+    from stretch_sim_cal.errors import InputError
     from stretch_sim_cal.files import named_in
     from stretch_sim_cal.validate import each_between
 
@@ -95,7 +99,10 @@ def sim(request: pytest.FixtureRequest, simcal_seed: int) -> Any:
             beside = partial(named_in, request.path)
             name = str(asked[key])
             asked[key] = each_between(name, beside) if key == "sensor" else beside(name.strip())
-    return simulate(**asked)
+    try:
+        return simulate(**asked)
+    except InputError as error:
+        pytest.fail(f"marker {MARKER}: {error}", pytrace=False)
 
 
 @pytest.fixture

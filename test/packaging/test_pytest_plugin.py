@@ -112,6 +112,18 @@ def test_a_key_or_backend_that_the_marker_does_not_have_is_told(done):
     assert "backend 'cloud' is not one of embedded, nodes, gazebo" in done[1].stdout
 
 
+@pytest.mark.parametrize(
+    ("key", "said"),
+    [("frames=0", "simulate: frames: is 0"), ("world='rom'", "'rom' is not known in worlds/"),
+     ("seeds=3", "seeds: is 3; expected several")],
+)  # fmt: skip
+def test_a_value_that_a_key_cannot_have_is_told_without_a_look_into_the_package(tmp_path, key, said):
+    test = f"import pytest\n\n@pytest.mark.simcal({key})\ndef test_it(sim):\n    pass\n"
+    (tmp_path / "test_wrong.py").write_text(test)
+    ended = run(tmp_path)
+    assert ended.returncode and f"marker simcal: {said}" in ended.stdout and "pytest_plugin.py" not in ended.stdout
+
+
 def test_a_run_that_does_not_use_the_plugin_imports_nothing_for_it(tmp_path):
     (tmp_path / "test_plain.py").write_text(
         "import sys\n\ndef test_plain():\n"
