@@ -224,7 +224,7 @@ class CalibrationFile:
         with_right = [of_right if name == "right" else self.covariance_with_right(name) for name in names]
         if any(each is None for each in (*diagonal, *with_right, of_right)):
             return None
-        gains = np.vstack(with_right) @ np.linalg.pinv(of_right, hermitian=True)
+        gains = np.vstack([np.zeros((0, 6)), *with_right]) @ np.linalg.pinv(of_right, hermitian=True)
         covariance = gains @ of_right @ gains.T
         for number, block in enumerate(diagonal):
             covariance[6 * number :, 6 * number :][:6, :6] = block

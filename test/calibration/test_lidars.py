@@ -147,6 +147,9 @@ def test_a_file_of_one_lidar_has_the_identity_and_no_transform_and_nothing_of_it
     assert file.aligned and file.to_left == {} and file.entries["right_to_left_transform"].rmse == 0.0
     found = verify(file, [{"left": np.ones((100, 3))}], pose, np.eye(4))
     assert not found.drifts and found.verdict == "cannot tell" and "no floor" in found.open_questions[0]
+    again = of_file(file, pose)
+    assert again.names == ("left",) and np.array_equal(again.base_from_lidar["left"], pose)
+    assert not again.pose_covariance.any() and again.covariance_to_first.shape == (0, 0)
 
 
 def test_two_of_three_lidars_are_known_by_their_own_transform():
