@@ -3,6 +3,7 @@
 import argparse
 import contextlib
 import json
+import shlex
 import sys
 from collections import Counter
 from pathlib import Path
@@ -105,7 +106,9 @@ def _whole(args: argparse.Namespace, campaign, folder: Path) -> int:
                 engine.run(campaign, count, results, client, tell)
     table = engine.read_table(folder)
     table = table.filter([index < count for index in table["index"].to_pylist()])
-    found = write_statement(campaign, table, folder, f"stretch-sim-cal campaign {args.campaign}")
+    chosen = [("--robot", args.robot), ("--out", args.out)]
+    given = [str(part) for option, value in chosen if value is not None for part in (option, value)]
+    found = write_statement(campaign, table, folder, shlex.join(["stretch-sim-cal", "campaign", args.campaign, *given]))
     show(args, found, [*sentences(found), f"report: {folder / 'report.html'}"], None)
     cases = campaign_cases(found)
     outputs.write(cases)

@@ -478,7 +478,7 @@ def test_a_campaign_like_smoke_comes_to_a_statement(tmp_path, capfd):
     assert found["cases"] == 2 and not any(found["failed"].values()), found
     assert found["wrong"] == 0 and found["good"] + found["beyond_limits"] + found["refused"] == 2, found["worst"]
     assert found["good"] >= 1, found["refusals"]
-    assert (out / "report.html").is_file() and len(engine.read_table(out)) == 2
+    assert f"quick.yaml --out {out} --case" in (out / "report.html").read_text() and len(engine.read_table(out)) == 2
 
 
 def cut(path: Path) -> None:
