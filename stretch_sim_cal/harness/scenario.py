@@ -19,7 +19,7 @@ from stretch_sim_cal.robot.description import parse_urdf
 from stretch_sim_cal.robot.profile import load_profile
 from stretch_sim_cal.ros.node_commands import STAGE_NODES
 from stretch_sim_cal.sensor.sensor import sensors_called
-from stretch_sim_cal.simulation.setup import PoseError, SimulationSetup
+from stretch_sim_cal.simulation.setup import PoseError, SimulationSetup, simulated_description
 from stretch_sim_cal.simulation.worlds import load_world
 
 STAGES = tuple(STAGE_NODES)
@@ -166,6 +166,7 @@ def scenario_from_mapping(data: dict[str, Any], path: Path) -> Scenario:
         load_world(simulation.world)
         for device, sensor in simulation.sensors().items():
             simulation.sensor_of(device, sensor)
+        parse_urdf(simulated_description(simulation), source="simulated description")  # links and joints of errors
     _check_plans(simulation, stages, path)
     if "drive" in stages and simulation.profile.base is None:
         raise InputError(f"{path}: stages: drive: {simulation.profile.source} has no 'base:', so it does not drive")

@@ -189,6 +189,8 @@ def test_the_report_stands_alone_with_its_pictures(run_folder):
             "pan: 7.5 is outside the joint's limits",
         ),
         ("simulation: {driver: {azimuth_window_deg: [90, 90]}}\nstages: {drive: {}}\n", "is not part of a turn"),
+        ("simulation: {payload: [{link: hand, size: [1, 1, 1]}]}\nstages: {alignment: {}}\n", "link 'hand' does not"),
+        ("simulation: {joint_errors: {lift: {}}}\nstages: {alignment: {}}\n", "joint error: 'lift' is not a joint"),
         ("stages: {alignment: {}}\ntolerances: {alignment: {translation_mm: -1}}\n", "translation_mm"),
         ("name: a/b\nstages: {alignment: {}}\n", "name: is 'a/b'; it names a folder"),
         ("refusal: {stage: alignment}\nstages: {alignment: {}}\n", "refusal: goes with 'expected: refused' only"),
