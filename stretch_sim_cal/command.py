@@ -38,6 +38,19 @@ def refuse(text: object) -> None:
     print(f"refused: {one_line(text)}", file=sys.stderr, flush=True)
 
 
+def agreed(question: str) -> bool:
+    """Return whether the user agrees, asked on standard error: standard output may go to a program. Ctrl-D ends as
+    Ctrl-C does."""
+    with contextlib.redirect_stdout(sys.stderr):
+        while True:
+            try:
+                answer = input(f"{question} [yes/no] ").strip().lower()
+            except EOFError:
+                raise KeyboardInterrupt from None
+            if answer in ("y", "yes", "n", "no"):
+                return answer.startswith("y")
+
+
 def show(args: Any, answer: Any, lines: Iterable[str], indent: int | None = 1) -> None:
     print(json.dumps(answer, indent=indent) if args.json else "\n".join(lines))
 

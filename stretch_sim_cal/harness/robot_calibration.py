@@ -20,7 +20,7 @@ from stretch_sim_cal.calibration.mounts.file import left_pose, stored_mounts
 from stretch_sim_cal.calibration.observations import num_places, places_beside
 from stretch_sim_cal.calibration.summaries import wheels_lines, wheels_numbers
 from stretch_sim_cal.calibration.verification import HOLDS, Verification, verify
-from stretch_sim_cal.command import table_lines, warn
+from stretch_sim_cal.command import agreed, table_lines, warn
 from stretch_sim_cal.errors import InputError, Refused, RunFailure
 from stretch_sim_cal.files import write_atomic
 from stretch_sim_cal.geometry.transforms import inverse, log
@@ -298,7 +298,7 @@ def _stages(
         sensors = sensors_called(args.sensor or profile.sensor)
         for stage, valid, sentence in presents(session, look, sensors, profile, before):
             say(f"{TITLES[stage]}: {'still valid' if valid else 'to be calibrated'}: {sentence}")
-            if not (valid and (args.yes or _yes(f"Keep {TITLES[stage]}?"))):
+            if not (valid and (args.yes or agreed(f"Keep {TITLES[stage]}?"))):
                 break
             session.ended(stage, KEPT)
     return [stage for stage in order if stage not in session.stages]
@@ -315,7 +315,7 @@ def _from_places(session: Session, args: argparse.Namespace, run: Callable):
             "where it stands, arm stowed, and step back: yes adds this place, no "
             f"{'starts over' if first else 'continues without'}. Has it been turned?"
         )  # before anything was run, the places seen are of an earlier run
-        further = seen > 0 and not args.yes and _yes(question)
+        further = seen > 0 and not args.yes and agreed(question)
         if not (further or first):
             break
         first, final = False, (seen if further else 0) + 1 >= args.places
@@ -359,15 +359,8 @@ def _ask_for_motion(stage: str, yes: bool, profile: RobotProfile) -> None:
             f"space. {stowed} the floor for 2 m around it{mode}, and keep a hand at the run-stop. Ctrl-C stops it as "
             "well."
         )
-    if not yes and not _yes(f"{TITLES[stage]}: {question} Go on?"):
+    if not yes and not agreed(f"{TITLES[stage]}: {question} Go on?"):
         raise Refused(f"nothing was moved; {TRY_AGAIN}, or --accept the completed stages")
-
-
-def _yes(question: str) -> bool:
-    while True:
-        answer = input(f"{question} [yes/no] ").strip().lower()
-        if answer in ("y", "yes", "n", "no"):
-            return answer.startswith("y")
 
 
 def accept(session: Session, args: argparse.Namespace, say: Callable, ask: bool = False) -> int:
@@ -380,7 +373,7 @@ def accept(session: Session, args: argparse.Namespace, say: Callable, ask: bool 
     outcome = {"stages": session.stages, "table": rows, "accepted": False, "files": []}
     if of_wheels:
         outcome["drive"] = of_wheels
-    if ask and not _yes("Accept the new calibration?"):
+    if ask and not agreed("Accept the new calibration?"):
         where = f"{session.folder} (report: {page})"
         say(f"the robot's files are unchanged; the result is in {where}: --accept or --discard")
     else:

@@ -6,6 +6,7 @@ import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from stretch_sim_cal.command import agreed
 from stretch_sim_cal.errors import InputError, Refused
 from stretch_sim_cal.ros.listening import MatchedSubscription, node_name
 from stretch_sim_cal.ros.node_main import NodeContext
@@ -21,11 +22,9 @@ def check_can_ask(arguments: Any, what: str) -> None:
 
 
 def ask(arguments: Any, question: str) -> None:
-    """Return when the user agrees, or agreed by `--yes`. Raises `Refused` if not, or if there is no answer any more."""
-    if not arguments.yes:
-        print(f"{question} [yes/no] ", end="", file=sys.stderr, flush=True)  # standard output is for results
-        if sys.stdin.readline().strip().lower() not in ("y", "yes"):
-            raise Refused("nothing was moved")
+    """Return when the user agrees, or agreed by `--yes`. Raises `Refused` if not."""
+    if not (arguments.yes or agreed(question)):
+        raise Refused("nothing was moved")
 
 
 class SoleUse:

@@ -3,6 +3,7 @@ every stage; what is staged gets into the robot's place whole, and back again.""
 
 import argparse
 import functools
+import io
 import json
 import shutil
 import signal
@@ -22,6 +23,7 @@ from stretch_sim_cal.calibration import verification
 from stretch_sim_cal.calibration.body.model import load_body_shape_model
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile
 from stretch_sim_cal.calibration.mounts.file import stored_mounts
+from stretch_sim_cal.command import agreed
 from stretch_sim_cal.errors import InputError, Refused
 from stretch_sim_cal.geometry.transforms import SIDES, error, from_xyz_rpy
 from stretch_sim_cal.harness import robot_calibration, robot_session
@@ -269,6 +271,15 @@ def test_a_drive_is_asked_for_before_the_robot_moves(robot, monkeypatch):
     with pytest.raises(Refused, match="nothing was moved"):
         robot_calibration._ask_for_motion("drive", False, profile_called(None))
     assert "THE ROBOT IS GOING TO DRIVE" in asked[0] and "mode navigation or velocity" in asked[0]
+
+
+def test_a_question_is_asked_beside_the_output_until_it_is_answered_or_given_up(monkeypatch, capsys):
+    monkeypatch.setattr("sys.stdin", io.StringIO("perhaps\nyes\n"))
+    assert agreed("Go on?")
+    asked = capsys.readouterr()
+    assert asked.out == "" and asked.err.count("Go on? [yes/no]") == 2
+    with pytest.raises(KeyboardInterrupt):  # the end of the input, Ctrl-D
+        agreed("Go on?")
 
 
 def test_a_drive_that_was_cut_off_is_put_aside_and_its_result_stands_on_the_page(robot, monkeypatch):
