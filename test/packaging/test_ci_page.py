@@ -10,6 +10,7 @@ import subprocess
 import sys
 import sysconfig
 import venv
+from importlib import metadata
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -188,6 +189,18 @@ def test_elsewhere_the_same_options_are_known(tmp_path):
 
     parsed = build_parser().parse_args(line)
     assert parsed.junit == Path("out/junit.xml") and parsed.scenarios == ["our_lab.yaml"]
+
+
+def test_the_container_has_the_libraries_of_the_package_and_of_its_tests():
+    from_apt = ("pytest", "pyyaml", "xacro")
+    of_developers = ("mypy", "pytest-xdist", "ruff", "types-PyYAML")
+    wanted = [
+        each.partition(";")[0].strip() for each in metadata.requires("stretch_sim_cal")
+        if "extra ==" not in each or re.search("extra == .test.", each)
+    ]  # fmt: skip
+    names = {re.match(r"[\w.-]+", each)[0] for each in wanted}
+    installed = set(re.findall(r"'([\w.-]+?)[<>=]", (ROOT / "docker" / "Dockerfile").read_text()))
+    assert names - {*from_apt, *of_developers} <= installed
 
 
 def test_the_container_is_built_and_calibrates(tmp_path):
