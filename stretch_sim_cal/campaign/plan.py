@@ -207,7 +207,7 @@ class Campaign:
         data = read_yaml(path)
         if "like" in data:
             like = validate.text(data.pop("like"), f"{path}: like")
-            other = path.with_name(f"{like}.yaml")
+            other = path.parent / f"{like}.yaml"
             data = read_yaml(other if other.is_file() else find_shared("config/campaigns", like, ".yaml")) | data
             if "like" in data:
                 raise InputError(f"{path}: like: {like} itself has a key like; name its source")

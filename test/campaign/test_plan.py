@@ -110,6 +110,14 @@ def test_a_description_that_yaml_reads_as_a_date_is_text_to_be_kept():
     assert json.loads(json.dumps(campaign(description=date(2026, 1, 2)).data))["description"] == "2026-01-02"
 
 
+def test_a_campaign_is_like_one_beside_it_in_a_folder_or_of_the_package(tmp_path):
+    (tmp_path / "sub").mkdir()
+    for name, like in (("a", "sub/b"), ("sub/b", None), ("c", "smoke")):
+        said = "stages: [alignment]\ncases: 7\n" if like is None else f"like: {like}\nname: own\n"
+        (tmp_path / f"{name}.yaml").write_text(said)
+    assert [Campaign.load(tmp_path / f"{name}.yaml").cases for name in "ac"] == [7, 20]
+
+
 def test_the_campaigns_that_come_with_the_package_are_valid():
     names = sorted(path.stem for path in (share_directory() / "config" / "campaigns").glob("*.yaml"))
     assert names == ["body", "drive", "mounts", "published", "release", "smoke", "worst"]
