@@ -261,8 +261,9 @@ class _WorldReader:
 
 def _material(part: Element, link: Element) -> Material | None:
     """Return the material of a shape. Of a collision it is that of the visual of the same name (with or without
-    "_visual"), or of the link's only one. Reflectivity is `<laser_retro>` / 255 of either, else the brightness of
-    `<diffuse>`. `<sim:mirror>` and `<sim:glass>` in a visual are the shares of light that it mirrors or transmits."""
+    "_visual"), or of the link's only one. Reflectivity is `<laser_retro>` / 255 of either, unless that is 0, the
+    format's default, else the brightness of `<diffuse>`. `<sim:mirror>` and `<sim:glass>` in a visual are the shares of
+    light that it mirrors or transmits."""
     if part.tag == "visual":
         visual = part
     else:
@@ -270,7 +271,8 @@ def _material(part: Element, link: Element) -> Material | None:
         only = next(iter(visuals.values())) if len(visuals) == 1 else None
         visual = visuals.get(part.name) or visuals.get(f"{part.name}_visual") or only
     looks = [element for element in (part, visual) if element is not None]
-    retro = next((found for look in looks if (found := look.first("laser_retro")) is not None), None)
+    retros = (found for look in looks if (found := look.first("laser_retro")) is not None)
+    retro = next((found for found in retros if found.numbers(1)[0] != 0), None)
     reflectivity, shares = None, {"mirror": 0.0, "glass": 0.0}
     if retro is not None:
         reflectivity = float(retro.positive()[0]) / 255.0
@@ -282,8 +284,8 @@ def _material(part: Element, link: Element) -> Material | None:
             reflectivity = float(np.clip(colour @ LUMINANCE, 0.0, 1.0))
         for kind in shares:
             if (found := visual.first(f"sim:{kind}")) is not None:
-                shares[kind] = float(found.positive()[0])
-                if shares[kind] > 1.0:
+                shares[kind] = float(found.numbers(1)[0])
+                if not 0.0 <= shares[kind] <= 1.0:
                     raise InputError(f"{found.where}: is {found.text}; expected a share from 0 to 1")
     if reflectivity is None and not any(shares.values()):
         return None

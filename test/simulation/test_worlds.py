@@ -251,13 +251,16 @@ def test_laser_retro_goes_before_a_colour(world_file):
     visual = f'<visual name="c">{BOX}{LOOKS.format(1, 1, 1)}<laser_retro>51</laser_retro></visual>'
     assert material_of(world_file, [visual]).reflectivity == pytest.approx(0.2)
     assert material_of(world_file, [visual], "<laser_retro>510</laser_retro>").reflectivity == pytest.approx(2.0)
+    assert material_of(world_file, [visual], "<laser_retro>0</laser_retro>").reflectivity == pytest.approx(0.2)
+    assert material_of(world_file, [visual.replace("51<", "0<")]).reflectivity == pytest.approx(1.0)
 
 
 def test_mirrors_and_glass_are_marked_in_their_visuals(world_file):
     for kind in ("mirror", "glass"):
         visual = f'<visual name="c">{BOX}<sim:{kind}>0.8</sim:{kind}></visual>'
         assert getattr(material_of(world_file, [visual]), kind) == 0.8
-        for wrong in ("1.2", "much"):
+        assert material_of(world_file, [visual.replace("0.8", "0")]) is None
+        for wrong in ("1.2", "-0.1", "much"):
             with pytest.raises(InputError, match=f"<sim:{kind}>: is '?{wrong}"):
                 material_of(world_file, [visual.replace("0.8", wrong)])
 
