@@ -157,7 +157,7 @@ class View:
         """Write out all data; browsers are served until Ctrl-C."""
         self._recording.flush()
         if self._server is not None:
-            print("view: served until Ctrl-C", flush=True)
+            print("view: served until Ctrl-C", file=sys.stderr, flush=True)
             with contextlib.suppress(KeyboardInterrupt):
                 while True:
                     time.sleep(1.0)
@@ -192,7 +192,7 @@ def _server(host: str, port: int) -> tuple[subprocess.Popen, str]:
     shown = f"[{reached}]" if ":" in reached else reached
     url = f"rerun+http://{shown}:{data}/proxy"
     seen = " (from elsewhere: use this machine's name for both)" if reached != host else ""
-    print(f"view: http://{shown}:{port}?url={url}{seen}", flush=True)
+    print(f"view: http://{shown}:{port}?url={url}{seen}", file=sys.stderr, flush=True)
     return server, url
 
 

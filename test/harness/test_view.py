@@ -67,7 +67,9 @@ def test_a_view_is_served_to_this_machine_unless_an_address_is_given(capfd):
         port = free.getsockname()[1]
     view = asked(port=port)
     try:
-        page = capfd.readouterr().out.split()[1]
+        said = capfd.readouterr()
+        page = said.err[said.err.index("http://") :].split()[0]
+        assert not said.out  # which may go to a program
         assert page.startswith(f"http://127.0.0.1:{port}?url=rerun+http://127.0.0.1:")
         with urllib.request.urlopen(page.partition("?")[0], timeout=60.0) as answer:
             assert b"<html" in answer.read().lower()
