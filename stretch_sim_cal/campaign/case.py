@@ -34,6 +34,7 @@ from stretch_sim_cal.calibration.results import FloorResult, LidarPoses
 from stretch_sim_cal.calibration.wheel_odometry import DrivingSettings
 from stretch_sim_cal.campaign.plan import METHODS, TOOLS, Campaign, contradicts
 from stretch_sim_cal.collection.settings import load_settings
+from stretch_sim_cal.command import warn
 from stretch_sim_cal.errors import Refused
 from stretch_sim_cal.files import find_shared, read_yaml, scratch_folder, write_atomic, write_yaml
 from stretch_sim_cal.geometry.planes import floor_between, floor_error
@@ -90,7 +91,7 @@ class SimulatedCase:
 
     @cached_property
     def body(self) -> dict[str, Any]:
-        return body_settings(self.simulator.profile, self.simulator.nominal_description, print)
+        return body_settings(self.simulator.profile, self.simulator.nominal_description, warn)
 
     @cached_property
     def described(self) -> dict[str, DescribedLidar]:
