@@ -19,6 +19,7 @@ from rosgraph_msgs.msg import Clock
 from std_msgs.msg import Bool, String
 from std_srvs.srv import SetBool, Trigger
 
+from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.transforms import from_xyz_rpy
 from stretch_sim_cal.ros.messages import header, time_message
 from stretch_sim_cal.ros.node_commands import SIMULATOR
@@ -26,7 +27,7 @@ from stretch_sim_cal.ros.node_main import NodeContext
 from stretch_sim_cal.ros.options import follow_changes
 from stretch_sim_cal.ros.permission import MOVING_MODES
 from stretch_sim_cal.ros.simulated_drivers import LidarDrivers, Publisher, RobotState, SimulatedBase
-from stretch_sim_cal.simulation.joints import Arrival, Following, GoalRefused, Joints, Waypoint, read_waypoints
+from stretch_sim_cal.simulation.joints import Arrival, Following, Joints, Waypoint, read_waypoints
 from stretch_sim_cal.simulation.setup import CRASH_EXIT_CODE, PUSH_ANGLE, PUSH_DISTANCE, Faults
 
 if TYPE_CHECKING:  # rosbags takes a third of a second to import
@@ -107,11 +108,11 @@ class TrajectoryServer:
         try:
             reason = self._refusal()
             if reason:
-                raise GoalRefused(Result.INVALID_GOAL, reason)
+                raise InputError(reason)
             if request.multi_dof_trajectory.points:
-                raise GoalRefused(Result.INVALID_GOAL, "multi_dof_trajectory is not supported")
+                raise InputError("multi_dof_trajectory is not supported")
             self._waypoints(request)
-        except GoalRefused as refused:
+        except InputError as refused:
             self._log.error(f"{self._joints.profile.trajectory}: goal rejected: {refused}")
             return GoalResponse.REJECT
         return GoalResponse.ACCEPT

@@ -8,14 +8,11 @@ from enum import Enum
 from types import MappingProxyType
 from typing import Any
 
-from stretch_sim_cal.errors import InputError, StretchSimCalError
+from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.robot.model import Limit, RobotModel, near
 from stretch_sim_cal.robot.profile import RobotProfile, stretch_profile
 
 LIMIT_TOLERANCE = 1e-6  # positions that rounding has pushed over a limit are meant to be on it
-# control_msgs/action/FollowJointTrajectory, Result
-INVALID_GOAL = -1
-INVALID_JOINTS = -2
 PATIENCE = 2.0  # A joint that is this much later than its speed allows does not arrive any more
 
 
@@ -145,16 +142,6 @@ def _within(limit: Limit, value: float) -> float | None:
     return None
 
 
-class GoalRefused(StretchSimCalError):
-    """A goal that cannot be followed; `code` is the action's result code."""
-
-    exit_code = 1
-
-    def __init__(self, code: int, text: str):
-        super().__init__(text)
-        self.code = code
-
-
 @dataclass(frozen=True)
 class Waypoint:
     """Joint positions, speeds on the way there (or none), and `time` in s since the start; 0: as soon as possible."""
@@ -165,22 +152,22 @@ class Waypoint:
 
 
 def read_waypoints(trajectory: Any, ranges: Mapping[str, Limit]) -> list[Waypoint]:
-    """Return the waypoints of a `trajectory_msgs/JointTrajectory`. Raises `GoalRefused`."""
+    """Return the waypoints of a `trajectory_msgs/JointTrajectory`. Raises `InputError`."""
     names = list(trajectory.joint_names)
     if not names:
-        raise GoalRefused(INVALID_JOINTS, "the trajectory names no joints")
+        raise InputError("the trajectory names no joints")
     if unknown := [name for name in names if name not in ranges]:
-        raise GoalRefused(INVALID_JOINTS, f"unknown joint {', '.join(unknown)}; available: {', '.join(ranges)}")
+        raise InputError(f"unknown joint {', '.join(unknown)}; available: {', '.join(ranges)}")
     if twice := sorted({name for name in names if names.count(name) > 1}):
-        raise GoalRefused(INVALID_JOINTS, f"joint {', '.join(twice)} occurs twice")
+        raise InputError(f"joint {', '.join(twice)} occurs twice")
     if not trajectory.points:
-        raise GoalRefused(INVALID_GOAL, "the trajectory has no points")
+        raise InputError("the trajectory has no points")
     waypoints: list[Waypoint] = []
     for index, point in enumerate(trajectory.points):
         try:
             waypoints.append(_waypoint(names, point, ranges, waypoints[-1].time if waypoints else 0.0))
         except InputError as error:
-            raise GoalRefused(INVALID_GOAL, f"point {index}: {error}") from error
+            raise InputError(f"point {index}: {error}") from error
     return waypoints
 
 
