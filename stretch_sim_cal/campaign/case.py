@@ -1,7 +1,6 @@
 """One case of a campaign, a pure function of campaign and index: a room, a robot's lidars and a recording are
 simulated, calibrated and compared. As a program this runs the cases that its standard input names."""
 
-import ctypes
 import itertools
 import json
 import os
@@ -56,6 +55,7 @@ from stretch_sim_cal.sensor.unit_file import write_simulated_unit
 from stretch_sim_cal.simulated import stations_of
 from stretch_sim_cal.simulation.driving import OdometrySpread
 from stretch_sim_cal.simulation.embedded import EmbeddedSimulator
+from stretch_sim_cal.simulation.gazebo.processes import prepare_child
 from stretch_sim_cal.simulation.rooms import Room, write_room
 from stretch_sim_cal.simulation.setup import BaseError, PayloadBox, PoseError, SimulationSetup
 from stretch_sim_cal.truth import nees
@@ -71,7 +71,6 @@ STRAIGHT = [(0.6, 0.0, 0.0), (-0.4, 0.0, 0.0), (0.0, 0.0, 0.0)]
 SIDEWAYS = [(0.0, 0.6, 0.0), (0.0, 0.0, 0.0)]
 SLIP_ANGLE = np.radians(0.04)  # for each mm of slip
 Numbers = Mapping[str, float]  # the inputs of a case, by name
-PR_SET_PDEATHSIG = 1  # of Linux's prctl
 PAYLOAD = PayloadBox("quick_connect_interface_link", (0.12, 0.08, 0.2), (0.23, 0.0, -0.1))  # in the gripper
 
 
@@ -466,7 +465,7 @@ def _asked(said: str) -> Campaign:
 
 def serve() -> int:
     """Run the cases asked for on standard input, a JSON object a line, and answer with a line each, until it ends."""
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # when the parent has exited, even during a case
+    prepare_child()  # ends when the parent has exited, even during a case
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a Ctrl-C is the parent's to answer: no case has crashed by it
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)  # a method that prints must not garble the answers

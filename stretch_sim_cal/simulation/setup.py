@@ -30,7 +30,7 @@ from stretch_sim_cal.validate import DEGREES, Bounds
 
 MAX_SEED = 2**63 - 1
 PUSH_DISTANCE = 0.020
-PUSH_ANGLE = 0.017453292519943295
+PUSH_ANGLE = math.radians(1.0)
 CRASH_EXIT_CODE = 70
 FLOOR_LINK = "floor_link"  # the root of the true robot: the real floor, z = 0
 ERROR_KEYS = {side: f"lidar_{side}_error" for side in SIDES}  # older keys, in place of `lidar_errors`
