@@ -444,7 +444,8 @@ COARSE_ONLY = Finding(
 def wrong_minimum(views: Consistency, near: bool = False, closely: Consistency | None = None) -> list[Finding]:
     """Check that two views agree, unless they hardly overlap; `near`: the transform is near the description's, or not
     far from it, then `closely` says how well they agree with `CLOSELY` times the tolerance."""
-    hardly_meet = views.overlap < DESCRIBED_OVERLAP and views.contradict <= CREDIBLE_CONTRADICT
+    least = DESCRIBED_OVERLAP if near else MIN_OVERLAP
+    hardly_meet = views.overlap < least and views.contradict <= CREDIBLE_CONTRADICT
     contradict = SOMEBODY if near else CREDIBLE_CONTRADICT
     return when(
         not credible(views, near) and not hardly_meet and not _scene_changed(views, closely), "contradicting_views",
