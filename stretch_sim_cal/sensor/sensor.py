@@ -236,10 +236,9 @@ def load_sensor(name: str | Path) -> Sensor:
     kind, data = _kind(path, own)
     data |= {key: value for key, value in own.items() if key not in (*UNIT_FILE_KEYS, "sensor")}
     values = own.get("values") if isinstance(own.get("values"), dict) else {}
-    spread = {} if data.get("unit") in (None, IDEAL) else data["unit"]
-    near = spread.get("near_range") or {}
-    _, length = near_range(values.get("near_range"), near.get("length", 1.0), f"{path}: values: near_range")
-    sensor = _sensor(path, kind, data | {"unit": spread | {"near_range": near | {"length": length}}})
+    sensor = _sensor(path, kind, data)
+    _, length = near_range(values.get("near_range"), sensor.spread.near_length, f"{path}: values: near_range")
+    sensor = replace(sensor, spread=replace(sensor.spread, near_length=length))
     if sensor.unsaid is not None:
         sensor = replace(sensor, unsaid=replace(sensor.unsaid, near_length=length))
     unit = unit_from_mapping(sensor.error_model(), own, str(path))

@@ -88,6 +88,14 @@ def test_a_unit_file_s_near_range_fades_over_its_own_length(sensor_file, tmp_pat
     assert load_sensor(path).spread.near_length == 2.0 and load_sensor(path).spread.near_range == 0.005
 
 
+@pytest.mark.parametrize("unit", [None, "ideal", UNIT])
+def test_of_a_unit_a_calibration_expects_what_it_expects_of_its_kind(sensor_file, tmp_path, unit):
+    kind, path = sensor_file(unit=unit), tmp_path / "unit.yaml"
+    path.write_text(f"sensor: {kind}\nvalues: {{range_offset: 0.01}}\n")
+    assert load_sensor(path).expected == load_sensor(kind).expected
+    assert load_sensor(path).spread == load_sensor(kind).spread
+
+
 @pytest.mark.parametrize(
     "changes, named",
     [
@@ -121,7 +129,8 @@ def test_a_wrong_sensor_file_is_refused_by_its_key(sensor_file, changes, named):
     ("sensor: KIND\nstandard_deviations: {range_offset: -1}\n", "standard_deviations"),
     ("sensor: KIND\nnot_determined: [colour]\n", "not_determined: unknown key 'colour'"),
     ("sensor: KIND\nnot_determined: echo\n", "not_determined"), ("sensor: KIND\nvalue: {}\n", "unknown key 'value'"),
-    ("sensor: KIND\nvalues: 3\n", "values"),
+    ("sensor: KIND\nvalues: 3\n", "values"), ("sensor: KIND\nunit: 5\n", "unit: is 5"),
+    ("sensor: KIND\nunit: {near_range: 5}\n", "unit: near_range: is 5"),
 ])  # fmt: skip
 def test_a_wrong_unit_file_is_refused_by_its_key(sensor_file, tmp_path, text, named):
     path = tmp_path / "unit.yaml"
