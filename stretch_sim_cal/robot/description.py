@@ -183,7 +183,10 @@ class _Reader:
                 filename, scale = self.attribute(shape, "filename"), self.vector(shape, "scale", (1.0, 1.0, 1.0))
                 if (scale == 0).any():
                     raise self.fault(f'scale="{shape.get("scale")}" of <mesh> must not be 0')
-                path = mesh_path(filename, self.base_directory, self.mesh_folders)
+                try:
+                    path = mesh_path(filename, self.base_directory, self.mesh_folders)
+                except ValueError as error:
+                    raise self.fault(f'filename="{filename}" of <mesh> is no URL: {error}') from error
                 return Geometry("mesh", origin, filename=filename, path=path, scale=scale, name=name)
         raise self.fault(f"<{shape.tag}> is not a URDF shape; available: box, cylinder, sphere, mesh")
 

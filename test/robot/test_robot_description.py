@@ -73,6 +73,7 @@ BROKEN = {
     "box without size": (robot(shape("<box/>")), "has no size"),
     "unknown shape": (robot(shape('<cone radius="1"/>')), "not a URDF shape"),
     "mesh without name": (robot(shape("<mesh/>")), "has no filename"),
+    "mesh of a placeholder": (robot(shape('<mesh filename="package://[PACKAGE/a.stl"/>')), "of <mesh> is no URL"),
     "negative mass": (robot(link("a", f'<inertial><mass value="-1"/>{INERTIA}</inertial>')), "mass -1 is negative"),
 }  # fmt: skip
 
