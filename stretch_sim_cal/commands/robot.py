@@ -23,7 +23,7 @@ from stretch_sim_cal.files import yaml_text
 from stretch_sim_cal.robot.collision import SelfCollision
 from stretch_sim_cal.robot.kinematics import link_transform
 from stretch_sim_cal.robot.model import RobotModel
-from stretch_sim_cal.robot.profile import RobotProfile, load_profile
+from stretch_sim_cal.robot.profile import RobotProfile
 from stretch_sim_cal.simulation.embedded import EmbeddedSimulator
 from stretch_sim_cal.simulation.setup import SimulationSetup
 
@@ -71,10 +71,14 @@ def init_profile(args: argparse.Namespace) -> int:
     if out.exists():
         raise InputError(f"{out}: exists already; name another file with --out, or remove it")
     guess = guess_profile(given, args.left, args.right, args.sensor, args.lidar)
-    used = {name: Path(folder).expanduser() for name, folder in packages.items() if name in given.packages}
-    source: dict = {"file": os.path.relpath(args.description, out.parent)}
+
+    def relative(path: str | Path) -> str:  # the profile's reader resolves links in its own path
+        return os.path.relpath(Path(path).expanduser().resolve(), out.parent.resolve())
+
+    used = {name: relative(folder) for name, folder in packages.items() if name in given.packages}
+    source: dict = {"file": relative(args.description)}
     source |= {"arguments": arguments} if arguments else {}
-    source |= {"packages": {name: os.path.relpath(used[name], out.parent) for name in used}} if used else {}
+    source |= {"packages": used} if used else {}
     guess.data = {"name": guess.data["name"], "description": source} | guess.data
     files.write_text(out, _text(guess))
     problem = ""
@@ -86,7 +90,6 @@ def init_profile(args: argparse.Namespace) -> int:
     else:
         _look(out, guess)
         files.write_text(out, _text(guess))
-        load_profile.cache_clear()
     lines = [*guess.found, *(f"open: {line}" for line in guess.open), f"wrote {out}"]
     lines += [] if problem else [f"next: stretch-sim-cal run furnished_room_sparse --robot {out}"]
     show(args, {"file": str(out), "found": guess.found, "open": guess.open, "usable": not problem}, lines)

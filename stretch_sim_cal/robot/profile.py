@@ -300,12 +300,16 @@ class RobotProfile:
         return next((parts for parts in joint.parts if all(part in model.joints for part in parts)), ())
 
 
-@lru_cache(maxsize=8)
 def load_profile(name: str | Path) -> RobotProfile:
     """Return the profile of that name or path. Raises `InputError` naming file and key."""
     if Path(name).suffix in DESCRIPTIONS:
         raise InputError(f"{name}: is a description; 'stretch-sim-cal robot init' makes a profile of it")
     path = files.find_shared(FOLDER, name, ".yaml")
+    return _read_profile(path, files.version_of(path))
+
+
+@lru_cache(maxsize=8)
+def _read_profile(path: Path, _version: object) -> RobotProfile:
     return profile_from_mapping(files.read_yaml(path), path)
 
 
@@ -464,7 +468,8 @@ def _lidars(value: Any, where: str) -> dict[str, ProfiledLidar]:
     for name in (*(side for side in SIDES if side in written), *further):
         if not LIDAR_NAME.fullmatch(name):
             raise InputError(f"{where}: {name}: name a lidar with small letters, digits and _")
-        usual = {"topic": f"/lidar_points_{name}", "unseen": [written[name].get("frame")]}
+        usual = {"topic": f"/lidar_points_{name}"}
+        usual |= {"unseen": [frame]} if (frame := written[name].get("frame")) is not None else {}
         without: dict[str, Any] = {"housing": None} if name in further else {}
         found[name] = record(ProfiledLidar, usual | written[name], f"{where}: {name}", **without)
         for key in ("frame", "topic"):

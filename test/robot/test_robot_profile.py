@@ -90,6 +90,7 @@ BAD = {
         "lidars: left: housing: heights: is missing",
     "lidars: {left: {frame: lidar_left_link}, right: {frame: laser}}": "lidars: right: frame",
     "lidars: {right: {frame: lidar_left_link}}": "lidars: left: is missing",
+    "lidars: {left: {topic: /points}}": "lidars: left: frame: is missing",
     "lidars: {left: {frame: lidar_left_link}, right: {frame: lidar_left_link}}":
         "lidars: frame: is 'lidar_left_link' for both lidars",
     "lidars: {left: {frame: lidar_left_link}, mast: {frame: lidar_right_link}}":
@@ -184,9 +185,18 @@ def test_a_tie_shares_its_value_or_gives_it_to_each(tmp_path):
         assert profile.commanded_positions(model, positions) == profile.named_positions(positions) == {"both": 0.4}
 
 
+def test_a_profile_that_was_changed_is_read_anew(tmp_path):
+    path = tmp_path / "amr.yaml"
+    for sensor in ("os0_32", "xt32"):
+        path.write_text(yaml.safe_dump(AMR | {"sensor": sensor}))
+        assert load_profile(path).sensor == sensor
+
+
 def test_init_says_what_it_cannot_guess_and_overwrites_nothing(tmp_path, capsys):
     source = AMR["description"]["file"]
-    out = tmp_path / "amr.yaml"
+    (tmp_path / "far" / "away").mkdir(parents=True)
+    (tmp_path / "link").symlink_to(tmp_path / "far" / "away")
+    out = tmp_path / "link" / "amr.yaml"
     assert main(["robot", "init", source, "--sensor", "os0_32", "--out", str(out)]) == 0
     told = capsys.readouterr().out
     assert "open: lidars: topic" in told and "joints: none moves a large part" in told
