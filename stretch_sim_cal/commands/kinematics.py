@@ -16,6 +16,7 @@ from stretch_sim_cal.harness.pages import text_lines
 from stretch_sim_cal.robot.description import load_model
 from stretch_sim_cal.robot.kinematics import configuration_space, link_transform
 from stretch_sim_cal.robot.profile import stretch_profile
+from stretch_sim_cal.robot.sdf import WORLD
 from stretch_sim_cal.studies.mobility import is_tree_file, load_mechanism, mechanism_of, mobility
 
 
@@ -95,17 +96,20 @@ def _add_mobility(parser: argparse.ArgumentParser) -> None:
 
 
 def _mobility(args: argparse.Namespace) -> int:
-    variables, dimension = None, "spatial"
+    variables, dimension, base, model = None, "spatial", args.base or "fixed", None
     if args.model == OWN_MODEL or is_tree_file(Path(args.model)):
-        model, base = load(args), args.base or "fixed"
-        # In a plane a floating base moves like one on a floor.
-        space = "mobile" if (args.dimension, base) == ("planar", "floating") else base
-        mechanism, variables = mechanism_of(model, base), configuration_space(model, space)
+        model = load(args)
+        mechanism = mechanism_of(model, base)
     else:
         only_with(args, ["arg", "package"], "a URDF or xacro")
         mechanism, dimension = load_mechanism(args.model, base=args.base)
-        if mechanism.loops == 0 and Path(args.model).suffix == ".sdf":
-            variables = configuration_space(load_model(args.model))
+        if mechanism.loops == 0 and Path(args.model).suffix not in (".yaml", ".yml"):
+            model = load_model(args.model)
+            base = "fixed" if WORLD in model.links else "floating"
+    if model is not None:
+        # In a plane a floating base moves like one on a floor.
+        space = "mobile" if (args.dimension, base) == ("planar", "floating") else base
+        variables = configuration_space(model, space)
     found = mobility(mechanism, args.dimension or dimension)
     same = (
         "links", "joints", "loops", "joint_freedom", "mobility", "dimension", "measured", "over_constrained", "notes",

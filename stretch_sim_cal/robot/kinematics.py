@@ -162,8 +162,8 @@ class Variable:
 
 
 def configuration_space(model: RobotModel, base: str = "fixed") -> list[Variable]:
-    """Return the axes of a robot's configuration space, those of its base first. Mimic joints add none. Raises
-    `InputError` for an unknown base."""
+    """Return the axes of a robot's configuration space, those of its `base` ("fixed", "mobile" or "floating") first.
+    Mimic joints add none."""
     joints = [(joint.name, joint.type, joint.limit) for joint in model.moving_joints()]
     if base != "fixed":
         joints.insert(0, ("base", "planar" if base == "mobile" else "floating", None))

@@ -3,6 +3,7 @@
 import json
 
 import numpy as np
+import pytest
 from called import called
 from scipy.spatial.transform import Rotation
 
@@ -46,6 +47,16 @@ def test_mobility_tells_the_configuration_space():
     assert found["mobility"] == len(found["configuration_space"]) == 16
     _, out, _ = called("mobility", "stretch4", code=0)
     assert "mobility 13" in out and "lift_joint" in out
+
+
+@pytest.mark.parametrize(("parent", "mobility"), [("a", 7), ("world", 1)])
+def test_the_configuration_space_of_an_sdf_has_its_base_if_that_floats(tmp_path, parent, mobility):
+    limit = "<axis><limit><lower>0</lower><upper>1</upper></limit></axis>"
+    link = "" if parent == "world" else '<link name="a"/>'
+    joint = f'<joint name="j" type="prismatic"><parent>{parent}</parent><child>b</child>{limit}</joint>'
+    (tmp_path / "m.world").write_text(f'<sdf version="1.9"><model name="m">{link}<link name="b"/>{joint}</model></sdf>')
+    found = answer("mobility", tmp_path / "m.world")
+    assert found["mobility"] == len(found["configuration_space"]) == mobility
 
 
 def test_workspace_writes_points_and_a_picture(tmp_path):
