@@ -8,7 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from stretch_sim_cal import __version__
-from stretch_sim_cal.command import show
+from stretch_sim_cal.command import only_with, show
 from stretch_sim_cal.commands import described
 from stretch_sim_cal.conventions import PROFILES, kept, normal_form, profile_named
 from stretch_sim_cal.conventions.neutral import lint_neutral
@@ -127,7 +127,9 @@ def _given(args: argparse.Namespace) -> normal_form.Description:
 def _of_tool(args: argparse.Namespace) -> list:
     if args.profile not in (None, STRETCH.name) or described.is_own(args.model):
         raise InputError("--as tool: is for the URDF of a tool, and --profile stretch")
-    return tool_findings(_given(args))
+    given = _given(args)
+    described.check_packages(args.package, given.packages)
+    return tool_findings(given)
 
 
 def _add_normalize(parser: argparse.ArgumentParser) -> None:
@@ -191,9 +193,11 @@ def _normalize_tool(args: argparse.Namespace) -> int:
     if args.profile != "stretch" or args.tool is not None or args.number_links or described.is_own(args.model):
         wanted = "the URDF of a tool, --profile stretch, and without --tool or --number-links"
         raise InputError(f"--as tool: is for {wanted}")
+    only_with(args, POSES, "--profile rep199")
     given = _given(args)
     described.check_packages(args.package, given.packages)
-    normal = normal_tool(given, Options("stretch", described.assignments(args.rename, "--rename"), _zeros(args.zero)))
+    renamed, zeros = described.assignments(args.rename, "--rename"), _zeros(args.zero)
+    normal = normal_tool(given, Options("stretch", renamed, zeros, guess_sensors=args.guess_sensors))
     file = args.out / f"{Path(args.model).name.split('.')[0]}.urdf"
     departure = write_tool(normal, file)
     said = [f"left: {each.rule} {each.sentence}" for each in normal.broken]

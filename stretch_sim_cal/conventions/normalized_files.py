@@ -1,6 +1,7 @@
 """Writes a normal form: a xacro with arguments, its tool beside it, the mapping of joints, a report of changes; none
 of them before Rule 0 (the same mechanism, shapes and masses in place) is proved on the files."""
 
+import contextlib
 import os
 import re
 import shutil
@@ -53,13 +54,13 @@ def write(normal: Normal, folder: str | os.PathLike, tool: str = "tool") -> tupl
         for name, text in texts.items():
             write_text(staging / name, text)
         departure = prove_same_mechanism(normal, load_model(staging / main))
-        if folder.exists():
-            for name, text in texts.items():
-                write_text(folder / name, text)
-        else:
-            with writing(folder):
+        with contextlib.suppress(OSError):  # another process has made it meanwhile
+            if not folder.exists():
                 staging.chmod(0o755)
                 staging.rename(folder)
+        if staging.exists():
+            for name, text in texts.items():
+                write_text(folder / name, text)
     finally:
         shutil.rmtree(staging, ignore_errors=True)
     return [folder / name for name in texts], departure

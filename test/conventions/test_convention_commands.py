@@ -179,6 +179,30 @@ def test_a_tool_whose_grasp_centre_has_another_name_is_told_and_put_right_with_a
     assert "grasp_center_link" in spawned.model.links
 
 
+def test_the_options_of_a_tool_are_read_or_refused(tmp_path, capsys):
+    tool = tmp_path / "own.urdf"
+    tool.write_text(robot(link("a_link") + hung("camera_own_link", "a_link", rpy="0.7 0.8 0.2")))
+    for number, (guess, code) in enumerate((([], 1), (["--guess-sensors"], 0))):
+        assert normalize("--as", "tool", tool, "--out", tmp_path / str(number), *guess) == code
+    assert normalize("--as", "tool", tool, "--out", tmp_path / "2", "--flange", "0 0 0 0 0 0") == 2
+    assert "--flange applies only to --profile rep199" in capsys.readouterr().err
+    assert lint("--as", "tool", tool, "--package", f"unused={tmp_path}") == 2
+
+
+def test_two_processes_may_write_the_same_normal_form(arm, tmp_path, monkeypatch):
+    once = Path.rename
+
+    def later(path, target):
+        target.mkdir()
+        (target / "changes.md").write_text("by the other one")
+        return once(path, target)
+
+    monkeypatch.setattr(Path, "rename", later)
+    assert normalize(arm, "--profile", "rep199", "--out", tmp_path / "out") == 0
+    assert (tmp_path / "out" / "changes.md").read_text().startswith("# ")
+    assert len(list((tmp_path / "out").iterdir())) == 3
+
+
 def test_the_lidars_of_a_robot_that_is_no_stretch_stay_as_they_are_unless_asked(tmp_path, capsys):
     parts = link("base_footprint") + hung("base_link", "base_footprint")
     # Level, z is the spin axis.
