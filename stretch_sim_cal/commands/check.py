@@ -9,6 +9,7 @@ import re
 from itertools import starmap
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlparse
 from xml.etree import ElementTree
 
 import numpy as np
@@ -25,7 +26,7 @@ from stretch_sim_cal.calibration.mounts.robot import calibrated_joints, checked_
 from stretch_sim_cal.calibration.summaries import plain, wheels_numbers
 from stretch_sim_cal.calibration.values_file import JointOrigin, default_values_path
 from stretch_sim_cal.command import only_with, show
-from stretch_sim_cal.commands.described import described, description_file, load_description, urdf_text
+from stretch_sim_cal.commands.described import described, description_file, is_own, load_description, urdf_text
 from stretch_sim_cal.errors import InputError, Refused
 from stretch_sim_cal.geometry.planes import floor_error, floor_of_footprint
 from stretch_sim_cal.geometry.transforms import error, inverse, to_xyz_quaternion, to_xyz_rpy
@@ -188,10 +189,11 @@ def _export(args: argparse.Namespace) -> int:
     if args.rollback:
         return _roll_back(args)
     path = args.file or default_path()
-    if args.out:
-        files.check_not_read("--out", args.out, path, args.model)
     calibration = CalibrationFile.load(path)
-    model, profile = load_description(args.model, args.robot), profile_called(args.robot)
+    profile = profile_called(args.robot)
+    if args.out:
+        files.check_not_read("--out", args.out, path, args.model, profile.source, profile.description.file)
+    model = load_description(args.model, args.robot)
     if calibration.aligned:
         check_lidars(calibration, profile.lidars)
     found = problems(calibration, described(model, profile))
@@ -211,7 +213,7 @@ def _export(args: argparse.Namespace) -> int:
         said = _values(calibration, joints, args)
         print("" if args.json else said, end="")
     elif args.form == "urdf" and args.out:
-        files.write_text(args.out, _description_with(joints, description_file(args.model, args.robot)))
+        files.write_text(args.out, _description_with(joints, description_file(args.model, args.robot), args.out))
         print(f"{args.out}: the description with calibrated {', '.join(joint.name for joint in joints)}")
     elif not args.json:
         _put(args, (_urdf if args.form == "urdf" else _xacro)(joints))
@@ -227,8 +229,13 @@ def _urdf(joints: list[JointOrigin]) -> str:
     return "".join(["<!-- replace the joints of these names in the description -->\n", *lines])
 
 
-def _description_with(joints: list[JointOrigin], model: str | None) -> str:
+def _description_with(joints: list[JointOrigin], model: str | None, out: Path) -> str:
     root = parse_xml(urdf_text(model), model or "the vendor's description")
+    for file in [] if is_own(model) else [*root.iter("mesh"), *root.iter("texture")]:
+        name = file.get("filename", "")
+        if name and not urlparse(name).scheme and not os.path.isabs(name):
+            own = os.path.join(os.path.dirname(os.path.realpath(model)), name)
+            file.set("filename", os.path.relpath(own, os.path.dirname(os.path.realpath(out))))
     by_name = {joint.name: joint for joint in joints}
     for element in root.findall("joint"):
         if (joint := by_name.get(element.get("name"))) is not None:

@@ -1,7 +1,9 @@
 """`stretch-sim-cal export`: what it prints and writes puts the calibration where it belongs."""
 
 import json
+import re
 import shlex
+from pathlib import Path
 from xml.etree import ElementTree
 
 import numpy as np
@@ -13,11 +15,13 @@ from made_results import alignment_result, joints_in, save
 from stretch_sim_cal import files
 from stretch_sim_cal.calibration.calibration_file import CalibrationFile
 from stretch_sim_cal.commands.described import described, load_description
+from stretch_sim_cal.files import read_yaml, write_yaml
 from stretch_sim_cal.geometry.planes import Plane, footprint_from_base
 from stretch_sim_cal.geometry.transforms import from_xyz_quaternion, from_xyz_rpy, inverse
 from stretch_sim_cal.robot.description import load_model, load_urdf_text
 from stretch_sim_cal.robot.kinematics import link_transform
 from stretch_sim_cal.robot.profile import load_profile
+from stretch_sim_cal.robot.stretch import nominal_description
 
 PLANE = Plane.from_coefficients([0.005, -0.01, 1.0], 0.0295)
 
@@ -56,6 +60,23 @@ def test_what_is_read_is_not_written_over(calibration, tmp_path):
         before = out.read_bytes()
         assert "is read by this command" in export(calibration, "--as", *given, "--out", out, code=2)
         assert out.read_bytes() == before
+    write_yaml(
+        profile := tmp_path / "robot.yaml", read_yaml(load_profile("stretch4").source) | {"description": "robot.urdf"}
+    )
+    for form, out in (("urdf", model), ("xacro", profile)):
+        assert "is read by this command" in export(calibration, "--as", form, "--robot", profile, "--out", out, code=2)
+
+
+def test_meshes_beside_a_description_are_named_from_where_it_is_exported_to(calibration, tmp_path):
+    (tmp_path / "robot" / "meshes").mkdir(parents=True)
+    text, own = nominal_description(), tmp_path / "robot" / "meshes" / "part.stl"
+    (tmp_path / "robot" / "robot.urdf").write_text(
+        re.sub('<mesh filename="[^"]*"', '<mesh filename="meshes/part.stl"', text)
+    )
+    out = tmp_path / "new" / "robot.urdf"
+    export(calibration, "--as", "urdf", "--model", tmp_path / "robot" / "robot.urdf", "--out", out)
+    shapes = (shape for each in load_model(out).links.values() for shape in (*each.visuals, *each.collisions))
+    assert {Path(shape.path).resolve() for shape in shapes if shape.kind == "mesh"} == {own.resolve()}
 
 
 def test_a_xacro_that_includes_the_properties_has_the_calibrated_joints(calibration, right_to_left, tmp_path):
