@@ -507,11 +507,13 @@ def open_recording(
 
     Topics that are not given are those of the profile `robot` (a name in `config/robots/` or a path), of the Stretch if
     none is named. `max_time_difference` (s) is how far apart the stamps of a pair may be. Raises `InputError` if the
-    recording is torn, lacks a topic, or has no pair.
+    recording is truncated, lacks a topic, or has no pair.
     """
     from stretch_sim_cal.recording.topics import RecordedSets, recorded_clouds, recorded_description
 
     topics, frames = _topics_and_frames(profile_called(robot))
+    if right_topic and "right" not in frames:
+        raise InputError(f"right_topic: {right_topic}: the robot has one lidar, left")
     topics |= {side: given for side, given in (("left", left_topic), ("right", right_topic)) if given}
     two = len(frames) == len(SIDES)
     with Recording(path) as recording:

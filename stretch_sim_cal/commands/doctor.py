@@ -32,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--right-topic", metavar="TOPIC",
         help="right lidar's topic in the recording (default: the profile's, /lidar_points_right)")  # fmt: skip
     add("--live", action="store_true", help="check whether the running robot is ready to be calibrated")
-    add("--sensor", default="jt128", metavar="NAME", help="with --live: kind of its lidars (default: %(default)s)")
+    add("--sensor", metavar="NAME", help="with --live: kind of its lidars (default: the profile's)")
     add("--robot", metavar="NAME", help="robot's profile: a name in config/robots/ or a path (default: the Stretch's)")
     add("--use-sim-time", action="store_true", help="with --live: use a simulated robot's clock")
 
@@ -56,9 +56,11 @@ def run(args: argparse.Namespace) -> int:
     }
     lidars, checks = [] if args.recording is None else _lidars(args), []
     if args.live:
+        from stretch_sim_cal.robot.profile import profile_called
         from stretch_sim_cal.ros.live import live_look
 
-        checks = live_look(args.sensor, args.robot, args.use_sim_time, moving=True).checks
+        sensor = args.sensor or profile_called(args.robot).sensor
+        checks = live_look(sensor, args.robot, args.use_sim_time, moving=True).checks
     commands = {name: [need for need in needs if not _has(need)] for name, needs in NEEDS.items()}
     lines = [f"{name:<14} {value}" for name, value in findings.items()]
     lines += [
@@ -78,6 +80,8 @@ def _lidars(args: argparse.Namespace) -> list[str]:
     from stretch_sim_cal.robot.profile import profile_called
 
     profile = profile_called(args.robot)
+    if profile.one_lidar:
+        only_with(args, ["right_topic"], "a robot with a right lidar")
     topics = {name: getattr(args, f"{name}_topic", None) or each.topic for name, each in profile.lidars.items()}
     with Recording(args.recording) as recording:
         return sensor_lines(recorded_kinds(recording, topics, profile))

@@ -11,7 +11,7 @@ import numpy as np
 
 from stretch_sim_cal.calibration.lidars import DescribedLidar, lidars_at
 from stretch_sim_cal.calibration.pipeline import Clouds, together
-from stretch_sim_cal.command import warn
+from stretch_sim_cal.command import only_with, warn
 from stretch_sim_cal.commands.described import urdf_text
 from stretch_sim_cal.conventions.spawned import spawned_robot
 from stretch_sim_cal.errors import InputError
@@ -57,6 +57,8 @@ def add_recording_arguments(parser: argparse.ArgumentParser, with_sensor: bool =
 def with_defaults(args: argparse.Namespace) -> RobotProfile:
     """Return the robot's profile, having filled in the arguments of `add_recording_arguments` that were not given."""
     profile = profile_called(args.robot)
+    if profile.one_lidar:
+        only_with(args, ["right_topic", "right_frame"], "a robot with a right lidar")
     defaults = {name: profile.node_defaults[option.name] for name, option in NAMES.items()}
     for name, value in (defaults | {"max_time_difference": MAX_TIME_DIFFERENCE}).items():
         if getattr(args, name) is None:

@@ -77,6 +77,8 @@ def _history(args: argparse.Namespace) -> int:
 
     if not args.days > 0:
         raise InputError(f"--days: is {args.days:g}, a number above 0 is needed")
+    if args.plot and args.plot.suffix.lower() != ".png":
+        raise InputError(f"--plot {args.plot}: the picture is a .png")
     path = args.file or default_history()
     history, since = History(path, must_exist=True), datetime.datetime.now().timestamp() - 86400.0 * args.days
     looks, changes = history.measurements(since), history.changes(since)

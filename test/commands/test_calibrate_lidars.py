@@ -18,6 +18,7 @@ from stretch_sim_cal.calibration.calibration_file import CalibrationFile
 from stretch_sim_cal.calibration.mounts.file import stored_mounts
 from stretch_sim_cal.calibration.mounts.result import total_deviations
 from stretch_sim_cal.calibration.mounts.robot import MountedRobot, samples_of
+from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.files import read_yaml, write_yaml
 from stretch_sim_cal.geometry.transforms import error, from_xyz_rpy, inverse, log
 from stretch_sim_cal.harness.processes import RunFiles
@@ -330,3 +331,9 @@ def test_the_clouds_of_a_robot_with_one_lidar_may_be_on_another_topic_than_the_p
     assert "left lidar: ring: there" in told("doctor", tmp_path / "bag", *own)[1]
     code, said = told("sensor", tmp_path / "bag", "--out", tmp_path / "units", *own)
     assert code == 2 and "/renamed: is the only lidar; lidars are identified in pairs" in said
+    verify = ("verify", tmp_path / "bag", "--calibration", tmp_path / "calibration.yaml")
+    for command in (verify, ("doctor", tmp_path / "bag")):
+        code, said = told(*command, *own, "--right-topic", "/nowhere")
+        assert code == 2 and "--right-topic applies only to a robot with a right lidar" in said
+    with pytest.raises(InputError, match="right_topic: /nowhere: the robot has one lidar"):
+        cal.open_recording(tmp_path / "bag", "/renamed", "/nowhere", robot=robot)

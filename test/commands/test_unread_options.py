@@ -15,6 +15,7 @@ from stretch_sim_cal.recording import JOINTS
 from stretch_sim_cal.recording.dataset import DatasetWriter
 from stretch_sim_cal.recording.rosbag import RecordingWriter
 from stretch_sim_cal.robot.stretch import nominal_description
+from stretch_sim_cal.ros import live
 
 FOUR_BAR = """\
 links: [frame, crank]
@@ -59,6 +60,7 @@ def folder(tmp_path, monkeypatch):
         ("export cal.yaml --as calibration-values --rollback", "reads no calibration"),
         ("export --as calibration-values --rollback --robot nobody", "--robot applies only to a calibration, not with"),
         ("doctor --left-topic /left", "--left-topic applies only to a recording"),
+        ("history bar.yaml --plot history.pdf", "--plot history.pdf: the picture is a .png"),
         ("calibrate bag --out new.yaml --mounts --drive", "--drive applies only to a robot that drove, not with"),
         ("calibrate bag --out new.yaml --mounts --odometry-topic /odom", "--odometry-topic applies only to"),
         ("calibrate bag --out new.yaml --mounts --accept 5 0.1", "--accept applies only to alignment"),
@@ -137,6 +139,14 @@ def test_a_command_ends_with_one_line(folder, capsys, line, says):
     assert code == 2 and not out and says in told, err
     assert "error: " in told and usage[0].startswith("usage: ") if usage else told.startswith("error: "), err
     assert sorted(path.name for path in folder.iterdir()) == before
+
+
+def test_the_doctor_expects_the_lidars_of_the_robots_profile(monkeypatch, capsys):
+    asked = []
+    monkeypatch.setattr(live, "live_look", lambda *given, **how: asked.append(given) or live.LiveLook())
+    for option in ((), ("--sensor", "xt32")):
+        main(["doctor", "--live", "--robot", "two_lidar_amr", *option])
+    assert [sensor for sensor, *_ in asked] == ["os0_32", "xt32"]
 
 
 @pytest.mark.parametrize(
