@@ -13,7 +13,7 @@ import json
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -63,6 +63,7 @@ AGREEMENT_M = 1e-4
 AGREEMENT_RAD = 1e-4
 FILE_NAME = "dual_lidar_calibration.yaml"
 VERSION_KEY, VERSION = "version", 1  # of the file's format; files without are of the published tool, or older
+ROBOT_PROFILE = "robot_profile"  # name or path of the profile by which another robot than the Stretch was calibrated
 
 
 def default_path(environment: Mapping[str, str] | None = None) -> Path:
@@ -127,6 +128,17 @@ class CalibrationFile:
     def aligned(self) -> bool:
         """Whether the file has an alignment; that of a robot with one lidar has no transforms."""
         return RIGHT_TO_LEFT in self.entries
+
+    @property
+    def robot_profile(self) -> str | None:
+        """Name or path of the robot's profile, None for the Stretch's."""
+        named = self.data.get(ROBOT_PROFILE)
+        return None if named is None else str(named)
+
+    def of_robot(self, profile: str | None) -> "CalibrationFile":
+        """Return a copy with another `robot_profile`."""
+        others = {key: value for key, value in self.data.items() if key != ROBOT_PROFILE}
+        return replace(self, data=others if profile is None else {ROBOT_PROFILE: profile} | others)
 
     @property
     def floor_key(self) -> str:

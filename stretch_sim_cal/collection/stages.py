@@ -156,11 +156,15 @@ def tell(outcome: Outcome, warn: Callable[[str], object], as_json: bool) -> None
         refuse(refusal)
 
 
-def write(path: Path, outcome: Outcome, as_json: bool) -> None:
-    """Write an accepted outcome and its observations, if it has any, together, and then say so. The file is changed as
-    it is now: what another calibration wrote in the meantime is not lost."""
+def write(path: Path, outcome: Outcome, profile: RobotProfile, as_json: bool) -> None:
+    """Write an accepted outcome of a profile's robot and its observations, if it has any, together, and then say so.
+    The file is changed as it is now: what another calibration wrote in the meantime is not lost."""
     observations = outcome.observations
-    backup = CalibrationFile.update(path, outcome.change, observations and observations.beside(path))
+
+    def change(file: CalibrationFile) -> CalibrationFile:
+        return outcome.change(file).of_robot(profile.named)
+
+    backup = CalibrationFile.update(path, change, observations and observations.beside(path))
     if not as_json:
         what = outcome.written or [stage.name for stage in outcome.stages]
         kept = f" (the previous version is in {backup.name})" if backup else ""

@@ -204,7 +204,7 @@ def _ended(source: Source, found: Outcome, clouds: Iterable[Clouds], view: Any) 
     """Write what was `found` if it is accepted, draw the `clouds`; return the exit code."""
     args = source.args
     if found.accepted:
-        shared.write(args.out, found, args.json)
+        shared.write(args.out, found, source.profile, args.json)
     if args.report or view:
         file = CalibrationFile.load_or_empty(args.out)
         if found.accepted or file.aligned or args.report:
@@ -284,7 +284,7 @@ def calibrate_mounts(args: argparse.Namespace) -> int:
     outcome = shared.by_mounts(result, robot, settings, file, args.robot_id or default_robot_id())
     shared.tell(outcome, warn, args.json)
     if outcome.accepted:
-        shared.write(args.out, outcome, args.json)
+        shared.write(args.out, outcome, profile, args.json)
     if args.report:
         from stretch_sim_cal.harness.report import mounts_page
 

@@ -49,7 +49,7 @@ def _add_file_and_robot(parser: argparse.ArgumentParser) -> None:
     add("--model", metavar="FILE",
         help="robot description to compare with: a URDF or xacro file (default: the vendor's Stretch 4)")  # fmt: skip
     add("--robot", metavar="FILE", help="the robot's profile (frames and description), a name in config/robots/ or a "
-        "path (default: the Stretch's)")  # fmt: skip
+        "path (default: the file's, else the Stretch's)")  # fmt: skip
 
 
 def _add_check(parser: argparse.ArgumentParser) -> None:
@@ -71,8 +71,10 @@ def _check(args: argparse.Namespace) -> int:
         only_with(args, TOLERANCES, "two files")
     path = args.file or default_path()
     calibration, now, note = CalibrationFile.load(path), datetime.datetime.now(), []
+    robot = None
     try:
-        model = described(load_description(args.model, args.robot), profile_called(args.robot))
+        robot = _robot(args, calibration)
+        model = described(load_description(args.model, robot), profile_called(robot))
     except InputError as problem:
         if args.model or args.robot:
             raise
@@ -80,11 +82,12 @@ def _check(args: argparse.Namespace) -> int:
     concerns = checks.concerns(calibration, now, os.environ.get("HELLO_FLEET_ID"), model) + note
     findings = {
         "file": str(path),
+        "robot_profile": calibration.robot_profile,
         **_contents(calibration, model, now),
         "problems": checks.problems(calibration, model) + checks.inconsistencies(calibration, model),
         "concerns": concerns + [str(said) for each in agreements(calibration) for said in each.findings()],
     }
-    if not args.robot and not args.model and any("description" in problem for problem in findings["problems"]):
+    if not robot and not args.model and any("description" in problem for problem in findings["problems"]):
         findings["concerns"].insert(0, COMPARED)
     if args.other:
         findings["comparison"] = _comparison(calibration, CalibrationFile.load(args.other), args)
@@ -92,6 +95,18 @@ def _check(args: argparse.Namespace) -> int:
     findings["usable"] = not findings["problems"]
     show(args, findings, text_lines("check", found=findings))
     return 0 if findings["usable"] and agreed else 1
+
+
+def _robot(args: argparse.Namespace, calibration: CalibrationFile) -> str | None:
+    """Return the robot's profile: as given, else the file's unless a description is given, else None. Raises
+    `InputError` if the file's is not there."""
+    if args.robot or args.model or calibration.robot_profile is None:
+        return args.robot
+    try:
+        profile_called(calibration.robot_profile)
+    except InputError as problem:
+        raise InputError(f"{calibration.path}: {keys.ROBOT_PROFILE}: {problem}; name it with --robot") from problem
+    return calibration.robot_profile
 
 
 def _contents(calibration: CalibrationFile, model: checks.Described, now: datetime.datetime) -> dict[str, Any]:
@@ -190,15 +205,16 @@ def _export(args: argparse.Namespace) -> int:
         return _roll_back(args)
     path = args.file or default_path()
     calibration = CalibrationFile.load(path)
-    profile = profile_called(args.robot)
+    robot = _robot(args, calibration)
+    profile = profile_called(robot)
     if args.out:
         files.check_not_read("--out", args.out, path, args.model, profile.source, profile.description.file)
-    model = load_description(args.model, args.robot)
+    model = load_description(args.model, robot)
     if calibration.aligned:
         check_lidars(calibration, profile.lidars)
     found = problems(calibration, described(model, profile))
     if found:
-        found = found if args.robot or args.model else [COMPARED, *found]
+        found = found if robot or args.model else [COMPARED, *found]
         raise Refused(f"{path}: {'; '.join(found)}")
     if args.out and args.record:
         raise InputError("--record writes the robot's own values file, --out another file: give one of them")
@@ -213,7 +229,7 @@ def _export(args: argparse.Namespace) -> int:
         said = _values(calibration, joints, args)
         print("" if args.json else said, end="")
     elif args.form == "urdf" and args.out:
-        files.write_text(args.out, _description_with(joints, description_file(args.model, args.robot), args.out))
+        files.write_text(args.out, _description_with(joints, description_file(args.model, robot), args.out))
         print(f"{args.out}: the description with calibrated {', '.join(joint.name for joint in joints)}")
     elif not args.json:
         _put(args, (_urdf if args.form == "urdf" else _xacro)(joints))

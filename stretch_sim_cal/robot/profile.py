@@ -160,6 +160,13 @@ class RobotProfile:
     base: WheeledBase | None
 
     @property
+    def named(self) -> str | None:
+        """What `profile_called` makes this of: a name, or a path; None for the Stretch's."""
+        path = Path(self.source)
+        name = path.stem if path.parent == files.share_directory() / FOLDER else self.source
+        return None if name == STRETCH else name
+
+    @property
     def driven_base(self) -> WheeledBase:
         """Raises `InputError` without `base:`."""
         if self.base is None:

@@ -89,7 +89,7 @@ class _Files:
         as_json, accepted = self._context.arguments.json, found.accepted
         shared.tell(found, self._context.log.warning, as_json)
         if accepted:
-            shared.write(self.path, found, as_json)
+            shared.write(self.path, found, profile_called(self._options.robot), as_json)
         self._context.outcome.update(
             accepted=accepted, warnings=[coded(each).as_json() for each in found.warnings],
             refusals=[coded(each).as_json() for each in found.refusals],

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from called import called
+from called import called, edited
 from made_results import alignment_result, save
 from recorded_robot import write_cloud, write_description
 from scipy.stats import chi2
@@ -29,7 +29,7 @@ from stretch_sim_cal.recording.dataset import read_dataset
 from stretch_sim_cal.recording.rosbag import RecordingWriter
 from stretch_sim_cal.robot.description import load_model
 from stretch_sim_cal.robot.kinematics import link_transform
-from stretch_sim_cal.robot.profile import load_profile
+from stretch_sim_cal.robot.profile import load_profile, stretch_profile
 from stretch_sim_cal.ros.simulator_node import write_truth
 from stretch_sim_cal.sensor.sensor import load_sensor
 from stretch_sim_cal.simulation.embedded import EmbeddedSimulator
@@ -203,6 +203,21 @@ def mast_moved(calibrated, file, y: float):
     data["mast_to_left_transform"]["data"] = moved.tolist()
     write_yaml(file, data)
     return file
+
+
+def test_check_and_export_know_the_robot_that_was_calibrated(calibrated, tmp_path):
+    _, printed, _ = called("check", calibrated, "--json", code=0)
+    found = json.loads(printed)
+    assert found["robot_profile"] == ROBOT and found["problems"] == []
+    assert found["further_lidars"]["mast"]["from_description"]["mm"] < 20
+    assert "lidar_mast_joint" in called("export", calibrated, "--as", "xacro", code=0)[1]
+    moved = edited(calibrated, lambda data: data.update(robot_profile=str(tmp_path / "gone.yaml")))
+    _, printed, _ = called("check", moved, "--json", code=0)
+    assert "gone.yaml: no such file; name it with --robot" in json.loads(printed)["concerns"][0]
+    assert "name it with --robot" in called("export", moved, "--as", "urdf", code=2)[2]
+    # Calibrated as another robot, it is that.
+    file = CalibrationFile.load(moved)
+    assert file.of_robot(stretch_profile().named).robot_profile is None and file.of_robot("x").robot_profile == "x"
 
 
 @pytest.mark.long
