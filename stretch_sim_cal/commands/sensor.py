@@ -1,13 +1,16 @@
-"""`stretch-sim-cal sensor RECORDING... --out DIR`: identifies the lidars' units, as the simulator can have them."""
+"""`stretch-sim-cal sensor RECORDING... --out DIR`: identifies the lidars' units, as the simulator can have them;
+`sensor --sensor FILE`: checks a sensor or unit file and prints its content."""
 
 import argparse
 import sys
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
+
 from stretch_sim_cal.calibration.identification import MIN_FRAMES, StationScans, identify
 from stretch_sim_cal.calibration.settings import AlignmentSettings
-from stretch_sim_cal.command import show, warn
+from stretch_sim_cal.command import listed, only_with, show, table_lines, warn
 from stretch_sim_cal.commands import recorded
 from stretch_sim_cal.errors import InputError, Refused
 from stretch_sim_cal.files import make_folder
@@ -15,8 +18,10 @@ from stretch_sim_cal.geometry.transforms import SIDES
 from stretch_sim_cal.recording.clouds import scan_from_message
 from stretch_sim_cal.recording.rosbag import Recording
 from stretch_sim_cal.recording.topics import recorded_signatures, sensor_lines
-from stretch_sim_cal.sensor.sensor import Sensor, for_each, sensors_called
+from stretch_sim_cal.sensor.sensor import CORRECTIONS, Sensor, for_each, sensors_called
 from stretch_sim_cal.sensor.signature import sync_line
+from stretch_sim_cal.sensor.unit import CHANNEL_KINDS, UnitSpread
+from stretch_sim_cal.sensor.unit_file import KEY_OF_SCALAR, shown_unit
 
 EXAMPLE = "stretch-sim-cal sensor facing_north facing_east --sensor jt128 --out units"
 DEFAULT_SAMPLES = 20
@@ -25,10 +30,10 @@ DEFAULT_SAMPLES = 20
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     recordings = "rosbag2 folders or files; the robot stands still in each, and is turned in place between them"
-    add("recording", type=Path, nargs="+", help=recordings)
-    add("--out", type=Path, required=True, metavar="DIR", help="folder for the lidars' unit files and report.html")
+    add("recording", type=Path, nargs="*", help=recordings)
+    add("--out", type=Path, metavar="DIR", help="folder for the lidars' unit files and report.html")
     kinds = "kinds of the lidars, separated by commas: names in config/, or files (default: those that fit)"
-    add("--sensor", metavar="NAME", help=kinds)
+    add("--sensor", metavar="NAME", help=f"{kinds}; without recordings, their files are checked and printed")
     pairs = "pairs of scans per recording (default: %(default)s)"
     add("--num-samples", type=int, default=DEFAULT_SAMPLES, metavar="N", help=pairs)
     recorded.add_recording_arguments(parser, with_sensor=False)
@@ -38,6 +43,14 @@ def run(args: argparse.Namespace) -> int:
     """Identify, write unit files and report, and return 0. Raises `Refused` if the recordings do not support it."""
     from stretch_sim_cal.harness.sensor_report import found_lines, found_numbers, write_sensor_report
 
+    if not args.recording and args.sensor:
+        only_with(args, sorted(args.given - {"sensor", "json", "command"}), "recordings")
+        contents = {sensor.name: content(sensor) for sensor in given_sensors(args.sensor)}
+        rows = [[(name, ""), *((f"  {key}", said) for key, said in own.items())] for name, own in contents.items()]
+        show(args, contents, [line for each in rows for line in table_lines(each)])
+        return 0
+    if not args.recording or args.out is None:
+        raise InputError("give recordings and --out; or --sensor alone, to check a file")
     if args.num_samples < MIN_FRAMES:
         raise InputError(f"--num-samples: is {args.num_samples}, at least {MIN_FRAMES} are needed")
     if args.out.exists() and not args.out.is_dir():
@@ -70,6 +83,39 @@ def run(args: argparse.Namespace) -> int:
         if in_sync is False:
             warn(sync)
     return 0
+
+
+def content(sensor: Sensor) -> dict[str, str]:
+    """Return the content of a sensor or unit file in words."""
+    count, (first, last) = sensor.num_channels, np.degrees(sensor.elevations[[0, -1]])
+    firings = f"{sensor.azimuth_steps} firings, {'clockwise' if sensor.clockwise else 'counter-clockwise'}"
+    corrected = [name for name in CORRECTIONS if getattr(sensor.driver, name)]
+    of_class = ", those of the class" if sensor.unsaid is not None and sensor.spread == UnitSpread() else ""
+    rows = {
+        "kind": sensor.kind,
+        "channels": f"{count}: ring 0 at {first:.3f} deg, ring {count - 1} at {last:.3f} deg",
+        "scans": f"{sensor.rate:g} a second of {firings}: {sensor.num_rays} rays",
+        "ranges": f"{sensor.range_min:g} to {sensor.range_max:g} m, noise {1e3 * sensor.range_noise:g} mm",
+        "optical centre": f"{listed(1e3 * sensor.optical_centre, 1)} mm",
+        "driver": ", ".join(corrected) or "corrects nothing",
+        "expected errors": _errors(sensor, np.sqrt(np.diag(sensor.error_model().prior_covariance()))) + of_class,
+    }
+    return rows if sensor.unit is None else rows | {"errors": _errors(sensor, sensor.unit.values)}
+
+
+def _errors(sensor: Sensor, values: np.ndarray) -> str:
+    """Return errors (n,) of a unit or their standard deviations, those that are not 0; of channels the rms."""
+    found: dict[str, list[float]] = {}
+    for key, index in KEY_OF_SCALAR.items():
+        found.setdefault(key.partition("[")[0].removesuffix("_deg"), []).append(values[index])
+    for kind in CHANNEL_KINDS:
+        found[kind] = [np.sqrt(np.mean(values[sensor.error_model().of_kind(kind)] ** 2))]
+    parts = []
+    for key, own in found.items():
+        if any(own):
+            unit, size = shown_unit(key)
+            parts.append(" ".join([key, *(f"{size * one:.3g}" for one in own), unit]).rstrip())
+    return ", ".join(parts) or "none"
 
 
 def given_sensors(names: str) -> list[Sensor]:

@@ -79,6 +79,15 @@ def test_unit_files_hold_the_units_and_the_simulator_has_them_again(units):
         assert np.array_equal(twin.lidar(device).unit.values, found.unit.values)
 
 
+def test_sensor_and_unit_files_are_checked_and_printed_without_a_recording(units):
+    own = units[1] / "unit_left.yaml"
+    found = json.loads(called("sensor", "--sensor", f"{SENSOR},xt32,{own}", "--json", code=0)[1])
+    assert found[SENSOR]["channels"] == "64: ring 0 at -4.965 deg, ring 63 at 88.865 deg"
+    assert found["xt32"]["expected errors"].endswith("those of the class") and "errors" not in found["xt32"]
+    assert found["unit_left"]["kind"] == SENSOR and "range_offset" in found["unit_left"]["errors"]
+    assert "ring 31 at -16.000 deg" in called("sensor", "--sensor", "xt32", code=0)[1]
+
+
 def test_the_report_is_one_page_that_needs_no_network(units):
     page = (units[1] / "report.html").read_text()
     assert "not determined" in page and page.count("data:image/png;base64,") == 3
