@@ -229,7 +229,9 @@ def _export(args: argparse.Namespace) -> int:
         said = _values(calibration, joints, args)
         print("" if args.json else said, end="")
     elif args.form == "urdf" and args.out:
-        files.write_text(args.out, _description_with(joints, description_file(args.model, robot), args.out))
+        source = description_file(args.model, robot)
+        text = urdf_text(source, profile.description.packages)
+        files.write_text(args.out, _description_with(joints, text, None if is_own(source) else source, args.out))
         print(f"{args.out}: the description with calibrated {', '.join(joint.name for joint in joints)}")
     elif not args.json:
         _put(args, (_urdf if args.form == "urdf" else _xacro)(joints))
@@ -245,12 +247,14 @@ def _urdf(joints: list[JointOrigin]) -> str:
     return "".join(["<!-- replace the joints of these names in the description -->\n", *lines])
 
 
-def _description_with(joints: list[JointOrigin], model: str | None, out: Path) -> str:
-    root = parse_xml(urdf_text(model), model or "the vendor's description")
-    for file in [] if is_own(model) else [*root.iter("mesh"), *root.iter("texture")]:
+def _description_with(joints: list[JointOrigin], text: str, source: str | None, out: Path) -> str:
+    """Return a description's text with these joints, and meshes that lie relative to its file, `source`, relative to
+    `out`."""
+    root = parse_xml(text, source or "the vendor's description")
+    for file in [] if source is None else [*root.iter("mesh"), *root.iter("texture")]:
         name = file.get("filename", "")
         if name and not urlparse(name).scheme and not os.path.isabs(name):
-            own = os.path.join(os.path.dirname(os.path.realpath(model)), name)
+            own = os.path.join(os.path.dirname(os.path.realpath(source)), name)
             file.set("filename", os.path.relpath(own, os.path.dirname(os.path.realpath(out))))
     by_name = {joint.name: joint for joint in joints}
     for element in root.findall("joint"):

@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
+from urllib.parse import quote
 
 from stretch_sim_cal import __version__
 from stretch_sim_cal.command import only_with, show
@@ -37,7 +38,7 @@ def _as_github(findings: Sequence[Finding], source: str) -> str:
 
 def _as_sarif(findings: Sequence[Finding], source: str) -> str:
     """Return the findings as a SARIF 2.1.0 log, for code scanning."""
-    levels, file = {ERROR: "error", WARNING: "warning", INFO: "note"}, {"uri": Path(source).as_posix()}
+    levels, file = {ERROR: "error", WARNING: "warning", INFO: "note"}, {"uri": quote(Path(source).as_posix())}
     results = [
         {
             "ruleId": each.rule, "level": levels[each.level], "message": {"text": each.sentence},

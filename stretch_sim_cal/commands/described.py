@@ -13,7 +13,7 @@ from stretch_sim_cal.robot import description
 from stretch_sim_cal.robot.description import load_model
 from stretch_sim_cal.robot.kinematics import link_transform
 from stretch_sim_cal.robot.model import RobotModel, near
-from stretch_sim_cal.robot.profile import RobotProfile, stretch_profile
+from stretch_sim_cal.robot.profile import RobotProfile, profile_called, stretch_profile
 from stretch_sim_cal.robot.stretch import nominal_description
 
 OWN_MODEL = "stretch4"
@@ -156,8 +156,10 @@ def description_file(path: str | None, robot: str | None) -> str | None:
 
 
 def load_description(path: str | None, robot: str | None = None) -> RobotModel:
-    """Return the model at `path`, else of the profile `robot`, else the vendor's Stretch 4. Raises `InputError`."""
-    return load_model(source_of(description_file(path, robot)))
+    """Return the model at `path`, with the packages of the profile `robot`, else that profile's, else the vendor's
+    Stretch 4. Raises `InputError`."""
+    packages = profile_called(robot).description.packages
+    return load_model(source_of(description_file(path, robot)), mesh_folders=packages)
 
 
 def described(model: RobotModel, profile: RobotProfile | None = None) -> Described:

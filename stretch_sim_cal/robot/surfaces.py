@@ -134,7 +134,7 @@ def outline_surfaces(model: RobotModel, profile: RobotProfile) -> dict[str, Surf
     if geometry == "visual":
         surfaces |= link_surfaces(model, "visual")
     elif geometry != "collision":
-        given = link_surfaces(load_model(geometry), "collision")
+        given = link_surfaces(load_model(geometry, mesh_folders=profile.description.packages), "collision")
         known = {link: surface for link, surface in given.items() if link in model.links}
         if not known:
             raise InputError(f"lidar_geometry: {geometry}: has no shapes for the links of '{model.name}'")

@@ -67,6 +67,18 @@ def test_what_is_read_is_not_written_over(calibration, tmp_path):
         assert "is read by this command" in export(calibration, "--as", form, "--robot", profile, "--out", out, code=2)
 
 
+def test_a_model_is_expanded_with_the_packages_of_the_profile(calibration, right_to_left, tmp_path):
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own" / "part.urdf").write_text(nominal_description())
+    include = '<xacro:include filename="$(find own)/part.urdf"/>'
+    model, profile, out = (tmp_path / name for name in ("robot.urdf.xacro", "robot.yaml", "new.urdf"))
+    model.write_text(f'<robot name="r" xmlns:xacro="http://www.ros.org/wiki/xacro">{include}</robot>')
+    source = {"description": {"file": model.name, "packages": {"own": "own"}}}
+    write_yaml(profile, read_yaml(load_profile("stretch4").source) | source)
+    export(calibration, "--as", "urdf", "--model", model, "--robot", profile, "--out", out)
+    check_description(out, right_to_left)
+
+
 def test_meshes_beside_a_description_are_named_from_where_it_is_exported_to(calibration, tmp_path):
     (tmp_path / "robot" / "meshes").mkdir(parents=True)
     text, own = nominal_description(), tmp_path / "robot" / "meshes" / "part.stl"

@@ -286,7 +286,8 @@ def test_what_is_wrong_with_any_robot_is_found_and_named(tmp_path, capsys, edit,
 
 
 def test_findings_are_annotations_of_a_workflow_and_sarif(tmp_path, capsys):
-    package, description = write_awkward_robot(tmp_path)
+    (tmp_path / "my robot").mkdir()
+    package, description = write_awkward_robot(tmp_path / "my robot")
     trimesh.creation.box((600, 500, 300)).export(package / "meshes" / "base.stl")
     code, out = found(capsys, package, description, "--format", "github")
     line = next(n for n, text in enumerate(description.read_text().splitlines(), 1) if 'name="base_link"' in text)
@@ -299,6 +300,7 @@ def test_findings_are_annotations_of_a_workflow_and_sarif(tmp_path, capsys):
     assert code == 1 and log["version"] == "2.1.0"
     result = run["results"][0]
     assert (result["ruleId"], result["level"]) == ("units", "error")
-    assert result["locations"][0]["physicalLocation"]["region"] == {"startLine": line}
+    place = result["locations"][0]["physicalLocation"]
+    assert place["region"] == {"startLine": line} and "/my%20robot/" in place["artifactLocation"]["uri"]
     assert {each["ruleId"] for each in run["results"]} <= {rule["id"] for rule in run["tool"]["driver"]["rules"]}
     assert lint(description, "--json", "--format", "sarif") == 2

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import trimesh
 import yaml
 
 from stretch_sim_cal import files
@@ -73,6 +74,12 @@ def test_lidars_see_the_shapes_that_the_profile_names(tmp_path):
     assert widths == {"collision": [1.0, 1.0], "visual": [1.2, 1.0], "scan.urdf": [1.3, 1.0]}
     with pytest.raises(InputError, match="lidar_geometry: 'other.urdf' is neither a file nor one of collision, visual"):
         profile("other.urdf")
+    (tmp_path / "box.stl").write_bytes(trimesh.creation.box((1.5, 1.0, 1.0)).export(file_type="stl"))
+    mesh = scan.read_text().replace('<box size="1.3 1 1"/>', '<mesh filename="package://own/box.stl"/>')
+    (tmp_path / "mesh.urdf").write_text(mesh)
+    own = {"description": AMR["description"] | {"packages": {"own": "."}}, "lidar_geometry": "mesh.urdf"}
+    surfaces = outline_surfaces(model, profile_from_mapping(AMR | own, tmp_path / "robot.yaml"))
+    assert np.ptp(surfaces["base_link"].vertices[:, 0]) == pytest.approx(1.5)
     scan.write_text(scan.read_text().replace('"base_link"', '"tail"'))
     with pytest.raises(InputError, match="has no shapes for the links of 'r'"):
         outline_surfaces(model, profile("scan.urdf"))
