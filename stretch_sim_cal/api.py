@@ -61,11 +61,13 @@ from stretch_sim_cal.sensor.recognition import sensor_of
 from stretch_sim_cal.sensor.sensor import Sensor, Sensors, for_each, sensors_called
 from stretch_sim_cal.sensor.unit import SCALARS
 from stretch_sim_cal.truth import Errors, Truth
+from stretch_sim_cal.validate import BETWEEN, integer
 
 __all__ = [
     "DrivingSettings", "Finding", "RecordedClouds", "Result", "Rig", "SensorError", "calibrate", "calibrate_by_driving",
     "open_drive", "open_recording", "sensor_of",
 ]  # fmt: skip
+MOST = 10**9  # clouds of a recording
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,8 +76,8 @@ class Rig:
 
     `base_from_left` and `base_from_right` (4, 4) are the lidars' nominal poses in base_link, `footprint_from_base` (4,
     4) maps base_link into base_footprint, which lies on the floor; if it is None, the floor is searched at base_link's
-    own origin. `sensor` is the kind of all lidars, or a tuple of each one's kind, or their names as of `from_urdf`; if
-    it is None, a spinning lidar of unknown make; `sensor_of` tells the kind from clouds.
+    own origin. `sensor` is the kind of all lidars, or a sequence of each one's kind, or their names as of `from_urdf`;
+    if it is None, a spinning lidar of unknown make; `sensor_of` tells the kind from clouds.
     `further` are the poses of lidars beyond two by name; `names` are those of all, the left and the right one first; a
     robot with one lidar has one name, and its right lidar where the left one is. `body` are the settings that say what
     of a scan is the robot itself (`robot.surfaces.body_settings`), by default a cylinder that holds the Stretch.
@@ -86,7 +88,7 @@ class Rig:
     base_from_left: np.ndarray
     base_from_right: np.ndarray
     footprint_from_base: np.ndarray | None = None
-    sensor: Sensors | str | Path = None
+    sensor: Sensors | str | Path | Sequence[str | Path] = None
     further: Mapping[str, np.ndarray] = field(default_factory=dict)
     names: tuple[str, ...] = SIDES
     body: Mapping[str, Any] = field(default_factory=dict)
@@ -109,7 +111,7 @@ class Rig:
 
     @classmethod
     def from_urdf(
-        cls, source: str | Path | None, sensor: Sensors | str | Path = None,
+        cls, source: str | Path | None, sensor: Sensors | str | Path | Sequence[str | Path] = None,
         left: str | None = None, right: str | None = None, base: str | None = None, footprint: str | None = None,
         robot: str | Path | None = None, lidars: Sequence[str] | Mapping[str, str] | None = None,
     ) -> "Rig":  # fmt: skip
@@ -137,8 +139,7 @@ class Rig:
         if lidars is not None and (left or right or not lidars or isinstance(lidars, str)):
             raise InputError("lidars: give the links of all lidars, one or more, in a list, and not left or right")
         wanted = {name: lidar.frame for name, lidar in profile.lidars.items()}
-        if left or right:
-            wanted = {"left": left or wanted["left"], "right": right or profile.node_defaults["right_lidar_frame"]}
+        wanted |= {side: link for side, link in (("left", left), ("right", right)) if link}
         if lidars is not None:
             wanted = dict(lidars) if isinstance(lidars, Mapping) else {link: link for link in lidars}
         for name in (base or profile.base_frame, *wanted.values()):
@@ -146,7 +147,7 @@ class Rig:
             if not known:
                 raise InputError(f"{where}: has no link '{name}'{near(name, model.links)}; check the name")
             links.append(known[0])
-        if lidars is not None and len(set(links[1:])) < len(lidars):
+        if len(set(links[1:])) < len(lidars or wanted):
             raise InputError(f"{where}: lidars: {', '.join(links[1:])}: give every lidar a link of its own")
         if sensor is None and robot is not None and tuple(wanted) == tuple(profile.lidars):
             sensor = profile.sensor
@@ -170,7 +171,14 @@ class Rig:
 
     @property
     def _kinds(self) -> Sensors:
-        return sensors_called(self.sensor) if isinstance(self.sensor, str | Path) else self.sensor
+        given: Any = tuple(self.sensor) if isinstance(self.sensor, list) else self.sensor
+        if isinstance(given, tuple) and given and all(isinstance(each, str | Path) for each in given):
+            given = BETWEEN.join(map(str, given))
+        kinds: Sensors = sensors_called(given) if isinstance(given, str | Path) else given
+        for each in kinds if isinstance(kinds, tuple) else (kinds,):
+            if not isinstance(each, Sensor | None):
+                raise InputError(f"rig: sensor: is of type {type(each).__name__}; expected a sensor, or names of all")
+        return kinds
 
     @property
     def sensors(self) -> dict[str, Sensor | None]:
@@ -482,6 +490,7 @@ def open_drive(
     recording is truncated, lacks a topic, or the robot stood at only one place."""
     from stretch_sim_cal.recording.stations import RecordedStation, recorded_stations
 
+    integer(max_clouds, "open_drive: max_clouds", 1, MOST)
     profile: RobotProfile = profile_called(robot)
     topics, frames = _topics_and_frames(profile)
     with Recording(path) as recording:
@@ -511,6 +520,7 @@ def open_recording(
     """
     from stretch_sim_cal.recording.topics import RecordedSets, recorded_clouds, recorded_description
 
+    integer(max_pairs, "open_recording: max_pairs", 1, MOST)
     topics, frames = _topics_and_frames(profile_called(robot))
     if right_topic and "right" not in frames:
         raise InputError(f"right_topic: {right_topic}: the robot has one lidar, left")

@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, fields, is_dataclass
-from numbers import Real
+from numbers import Integral, Real
 from types import UnionType
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -56,12 +56,12 @@ def number(value: Any, where: str, low: float = -math.inf, high: float = math.in
 
 
 def integer(value: Any, where: str, low: int, high: int) -> int:
-    """Return `value`. Raises `InputError` unless it is a whole number from `low` to `high`."""
-    if isinstance(value, bool) or not isinstance(value, int):
+    """Return `value` as an int. Raises `InputError` unless it is a whole number from `low` to `high`."""
+    if isinstance(value, bool) or not isinstance(value, Integral):
         raise InputError(f"{where}: is {_shown(value)}; expected a whole number")
     if not low <= value <= high:
         raise InputError(f"{where}: is {value}; expected a value from {low} to {high}")
-    return value
+    return int(value)
 
 
 def numbers(value: Any, count: int, where: str, low: float = -math.inf, high: float = math.inf) -> tuple[float, ...]:

@@ -187,6 +187,10 @@ def test_a_rig_takes_a_sensor_by_name_path_or_object_and_links_by_their_older_na
          "URDF text: has no link 'lidar_lft_link'; did you mean lidar_left_link"),
         (lambda rig, left, right, urdf: cal.Rig.from_urdf("no_such.urdf"), "no_such.urdf"),
         (lambda rig, left, right, urdf: cal.Rig.from_urdf(urdf, sensor="jt12"), "jt12.*jt128_sparse"),
+        (lambda rig, left, right, urdf: cal.Rig.from_urdf(urdf, left="lidar_right_link"), "a link of its own"),
+        (lambda *_: cal.Rig(np.eye(4), np.eye(4), sensor=5), "sensor: is of type int"),
+        (lambda rig, left, right, urdf: cal.calibrate(rig, {"left": left, "right": right}, mounts={"left": np.eye(4)}),
+         "mounts: left: expected a pose"),
         (lambda *_: cal.Rig(np.zeros((4, 4)), np.eye(4)), "base_from_left: is not a rigid transform"),
         (lambda *_: cal.Rig(np.eye(4), np.eye(4), accept=0.005), "accept: is 0.005; expected two standard deviations"),
         (lambda rig, left, right, urdf: cal.calibrate(rig, left, right, accept=(5, 0.1)), "accept: is 5 m and 0.1 rad"),
@@ -195,6 +199,8 @@ def test_a_rig_takes_a_sensor_by_name_path_or_object_and_links_by_their_older_na
         (lambda *_: cal.simulate(frames=1.5), "frames: is 1.5"),
         (lambda *_: cal.simulate(frames=1, mount_errors=0.005), "mount_errors: is 0.005; expected a list of 2"),
         (lambda *_: cal.open_recording("no_such_recording"), "no such recording"),
+        (lambda *_: cal.open_recording("no_such_recording", max_pairs=0), "max_pairs: is 0"),
+        (lambda *_: cal.open_drive("no_such_recording", max_clouds=0), "max_clouds: is 0"),
         (lambda *_: cal.simulate(world="atlantis", frames=1), "'atlantis' is not known in worlds/.*furnished_room"),
         (lambda *_: cal.simulate(simulation={"wrld": "tables"}, frames=1), "wrld"),
     ],
@@ -206,13 +212,17 @@ def test_what_cannot_be_used_is_named_in_one_line(scene, call, message):
 
 
 def test_a_rig_takes_names_of_sensors_and_by_default_those_of_the_robots_profile():
-    sim = cal.simulate("two_lidar_amr", frames=1, mount_errors=None)
+    sim = cal.simulate("two_lidar_amr", seed=np.int64(1), frames=1, mount_errors=None)
     text = sim.simulator.nominal_description
     profiled, own = (
         cal.Rig.from_urdf(text, robot="two_lidar_amr"),
         cal.Rig.from_urdf(text, "jt128", robot="two_lidar_amr"),
     )
     assert {kind.name for kind in profiled.sensors.values()} == {kind.name for kind in sim.rig.sensors.values()}
+    each = cal.Rig.from_urdf(text, ["xt32", "vlp16"], robot="two_lidar_amr")
+    assert [kind.name for kind in each.sensors.values()] == ["xt32", "vlp16"]
+    one, other = (each.sensors[name] for name in each.names)
+    assert cal.Rig(np.eye(4), np.eye(4), sensor=[one, other]).sensors["right"] is other
     assert own.sensor.name == "jt128" and cal.Rig(np.eye(4), np.eye(4), sensor="jt128").sensor.name == "jt128"
 
 

@@ -57,8 +57,9 @@ def known_mount(name: str, mount: tuple[np.ndarray, np.ndarray] | None) -> tuple
     """Return a lidar's mount, pose (4, 4) and covariance (6, 6), checked. Raises `InputError` naming the lidar."""
     if mount is None:
         return None
-    pose, covariance = mount
-    covariance = np.asarray(covariance, dtype=float)
+    if not isinstance(mount, list | tuple) or len(mount) != 2:
+        raise InputError(f"mounts: {name}: expected a pose (4, 4) and its covariance (6, 6)")
+    pose, covariance = mount[0], np.asarray(mount[1], dtype=float)
     if covariance.shape != (6, 6) or not np.isfinite(covariance).all() or np.linalg.eigvalsh(covariance)[0] <= 0:
         raise InputError(f"mounts: {name}: the covariance must be a positive definite 6x6 matrix")
     return check_rigid(pose, f"mounts: {name}"), covariance
