@@ -563,7 +563,7 @@ def cloud_of(array: np.ndarray, name: str) -> Cloud:
     names = getattr(getattr(array, "dtype", None), "names", None)
     if names is None:
         if isinstance(array, np.ndarray) and array.ndim == 2 and array.shape[1] == 5:
-            return Cloud(checked_points(array[:, :3], name), array[:, 3].astype(np.int64), array[:, 4])
+            return Cloud(checked_points(array[:, :3], name).astype(float), array[:, 3].astype(np.int64), array[:, 4])
         points = checked_points(array, name)
         with np.errstate(over="ignore"):
             return Cloud(points).only(are_returns(points.astype(np.float32, copy=False)))
