@@ -73,7 +73,7 @@ def _check(args: argparse.Namespace) -> int:
     calibration, now, note = CalibrationFile.load(path), datetime.datetime.now(), []
     robot = None
     try:
-        robot = _robot(args, calibration)
+        robot = args.robot if args.model else robot_of(args, calibration)
         model = described(load_description(args.model, robot), profile_called(robot))
     except InputError as problem:
         if args.model or args.robot:
@@ -97,10 +97,10 @@ def _check(args: argparse.Namespace) -> int:
     return 0 if findings["usable"] and agreed else 1
 
 
-def _robot(args: argparse.Namespace, calibration: CalibrationFile) -> str | None:
-    """Return the robot's profile: as given, else the file's unless a description is given, else None. Raises
-    `InputError` if the file's is not there."""
-    if args.robot or args.model or calibration.robot_profile is None:
+def robot_of(args: argparse.Namespace, calibration: CalibrationFile) -> str | None:
+    """Return the robot's profile: as given, else the file's, else None. Raises `InputError` if the file's is not
+    there."""
+    if args.robot or calibration.robot_profile is None:
         return args.robot
     try:
         profile_called(calibration.robot_profile)
@@ -205,7 +205,7 @@ def _export(args: argparse.Namespace) -> int:
         return _roll_back(args)
     path = args.file or default_path()
     calibration = CalibrationFile.load(path)
-    robot = _robot(args, calibration)
+    robot = args.robot if args.model else robot_of(args, calibration)
     profile = profile_called(robot)
     if args.out:
         files.check_not_read("--out", args.out, path, args.model, profile.source, profile.description.file)

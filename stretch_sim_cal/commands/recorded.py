@@ -34,12 +34,13 @@ NAMES = {each.name.replace("_link", "").replace("_lidar", ""): each for each in 
 """The options of nodes that name topics and frames, by the arguments of commands."""
 
 
-def add_recording_arguments(parser: argparse.ArgumentParser, with_sensor: bool = True) -> None:
-    """Declare the names of topics and frames in a recording; those that are not given are the robot profile's."""
+def add_recording_arguments(parser: argparse.ArgumentParser, with_sensor: bool = True, robot: str = "") -> None:
+    """Declare the names of topics and frames in a recording; those that are not given are the robot profile's, by
+    default first that of `robot`."""
     add = parser.add_argument
     add("--robot", metavar="FILE",
         help="the robot's profile, for the topics, frames and sensor that are not given: a name in config/robots/ or a "
-        "path (default: the Stretch's)")  # fmt: skip
+        f"path (default: {robot}the Stretch's)")  # fmt: skip
     for name, option in NAMES.items():
         older = {"left_frame": ", or link_lidar_left", "right_frame": ", or link_lidar_right"}.get(name, "")
         add(f"--{name.replace('_', '-')}", metavar=name.rpartition("_")[2].upper(),

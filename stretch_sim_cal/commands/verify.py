@@ -12,6 +12,7 @@ from stretch_sim_cal.calibration.calibration_file import CalibrationFile, defaul
 from stretch_sim_cal.calibration.checks import check_lidars
 from stretch_sim_cal.calibration.verification import HOLDS, Tolerances, verify
 from stretch_sim_cal.command import only_with, show, warn
+from stretch_sim_cal.commands.check import robot_of
 from stretch_sim_cal.commands.recorded import NAMES, add_recording_arguments, open_source, with_defaults
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.files import write_atomic
@@ -28,7 +29,7 @@ def _add_verify(parser: argparse.ArgumentParser) -> None:
     add("--num-samples", type=int, default=10, metavar="N", help="pairs of clouds to use (default: 10)")
     add("--tolerance-mm", type=float, default=2.0, metavar="MM", help="largest drift of a position (default: 2)")
     add("--tolerance-deg", type=float, default=0.1, metavar="DEG", help="largest drift of an angle (default: 0.1)")
-    add_recording_arguments(parser)
+    add_recording_arguments(parser, robot="the calibration file's, else ")
 
 
 def _verify(args: argparse.Namespace) -> int:
@@ -38,8 +39,9 @@ def _verify(args: argparse.Namespace) -> int:
             raise InputError(f"--{name.replace('_', '-')}: is {getattr(args, name)}, a number above 0 is needed")
     if not args.recording:
         only_with(args, ["model"], "a recording")
-    profile = with_defaults(args)
     file = CalibrationFile.load(args.calibration or default_path())
+    args.robot = robot_of(args, file)
+    profile = with_defaults(args)
     check_lidars(file, profile.lidars)
     if args.recording:
         with Recording(args.recording) as recording:
