@@ -82,6 +82,7 @@ class Rig:
     robot with one lidar has one name, and its right lidar where the left one is. `body` are the settings that say what
     of a scan is the robot itself (`robot.surfaces.body_settings`), by default a cylinder that holds the Stretch.
     `accept` are the standard deviations (m, rad) up to which lidar to lidar is accepted, by default 5 mm and 0.1 deg.
+    `robot` is the profile's name or path, for the calibration file, in which without it the robot stays as named.
     Raises `InputError` if one of them is not a rigid transform, or the names are not as many as the lidars.
     """
 
@@ -93,6 +94,7 @@ class Rig:
     names: tuple[str, ...] = SIDES
     body: Mapping[str, Any] = field(default_factory=dict)
     accept: tuple[float, float] | None = None
+    robot: str | None = None
 
     def __post_init__(self) -> None:
         given = {name: check_rigid(pose, f"further lidar {name}") for name, pose in self.further.items()}
@@ -160,7 +162,7 @@ class Rig:
         return cls(
             poses[0], poses[min(1, len(poses) - 1)], footprint_from_base,
             sensor, dict(zip(list(wanted)[2:], poses[2:], strict=True)), tuple(wanted),
-            body_settings(profile, model, warnings.warn), profile.accept,
+            body_settings(profile, model, warnings.warn), profile.accept, None if robot is None else profile.source,
         )  # fmt: skip
 
     @property
@@ -334,6 +336,8 @@ class Result:
             raise Refused(f"{path}: not written: {'; '.join(refusals)}")
 
         def change(file: CalibrationFile) -> CalibrationFile:
+            if self.rig.robot is not None:
+                file = file.of_robot(profile_called(self.rig.robot).named)
             if self.wheels is not None:
                 file = file.with_wheels(self.wheels, self.array.num_frames, robot_id)
             if len(self.array.names) > 1 or self.wheels is None:

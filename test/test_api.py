@@ -97,6 +97,9 @@ def test_what_is_saved_is_read_by_every_other_command(scene, result, tmp_path):
     assert file.entries["right_to_left_transform"].robot_id == "se4-0000"
     observations = load_beside(file)
     assert observations is not None and path_beside(path).stat().st_size < 10e6
+    for robot, named in (("two_lidar_amr", "two_lidar_amr"), (None, "two_lidar_amr"), ("stretch4", None)):
+        replace(result, rig=replace(result.rig, robot=robot)).save(path)
+        assert CalibrationFile.load(path).robot_profile == named
 
 
 def test_points_alone_will_do_and_the_floor_may_be_left_out(scene):
