@@ -38,7 +38,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print what is installed; return 1 if simulator or nodes cannot run, or with `--live` the robot is not ready."""
+    """Print what is installed; return 1 if simulator or nodes cannot run (unless only a recording was asked about), or
+    with `--live` the robot is not ready."""
     if args.recording is None:
         only_with(args, ["left_topic", "right_topic"], "a recording")
     if not args.live:
@@ -70,7 +71,8 @@ def run(args: argparse.Namespace) -> int:
     answer = findings | {"missing": commands, "lidars": lidars, "live": [asdict(check) for check in checks]}
     show(args, answer, [*lines, *lidars, *(check.line() for check in checks)])
     essential = [commands["demo, run, sim (embedded)"], commands["ros_* nodes"]]
-    return 1 if any(essential) or any(check.missed for check in checks) else 0
+    asked = args.live or args.recording is None
+    return 1 if asked and (any(essential) or any(check.missed for check in checks)) else 0
 
 
 def _lidars(args: argparse.Namespace) -> list[str]:

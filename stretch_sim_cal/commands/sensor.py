@@ -119,11 +119,15 @@ def _errors(sensor: Sensor, values: np.ndarray) -> str:
 
 
 def given_sensors(names: str) -> list[Sensor]:
-    """Return the sensors that `--sensor` names. Raises `InputError` for "unknown", which identifies nothing."""
+    """Return the sensors that `--sensor` names. Raises `InputError` for "unknown", which identifies nothing, and for
+    two files of one name."""
     kinds = for_each(sensors_called(names), names.count(",") + 1)
     if None in kinds:
         raise InputError(f"--sensor {names}: an unknown sensor has no table to identify a lidar by")
-    return list({kind.name: kind for kind in kinds if kind is not None}.values())
+    every = list({id(kind): kind for kind in kinds if kind is not None}.values())
+    if len({kind.name for kind in every}) < len(every):
+        raise InputError(f"--sensor {names}: two files have one name; rename one")
+    return every
 
 
 def _identified(args: argparse.Namespace, names: tuple[str, str], candidates):

@@ -2,6 +2,7 @@
 and what `doctor` and `calibrate` say of the lidars first."""
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 from called import called
 from recorded_robot import write_description, write_scans
 
+from stretch_sim_cal.commands import doctor
 from stretch_sim_cal.geometry.transforms import SIDES, from_xyz_rpy
 from stretch_sim_cal.recording.rosbag import RecordingWriter
 from stretch_sim_cal.sensor.sensor import load_sensor
@@ -79,13 +81,15 @@ def test_unit_files_hold_the_units_and_the_simulator_has_them_again(units):
         assert np.array_equal(twin.lidar(device).unit.values, found.unit.values)
 
 
-def test_sensor_and_unit_files_are_checked_and_printed_without_a_recording(units):
+def test_sensor_and_unit_files_are_checked_and_printed_without_a_recording(units, tmp_path):
     own = units[1] / "unit_left.yaml"
     found = json.loads(called("sensor", "--sensor", f"{SENSOR},xt32,{own}", "--json", code=0)[1])
     assert found[SENSOR]["channels"] == "64: ring 0 at -4.965 deg, ring 63 at 88.865 deg"
     assert found["xt32"]["expected errors"].endswith("those of the class") and "errors" not in found["xt32"]
     assert found["unit_left"]["kind"] == SENSOR and "range_offset" in found["unit_left"]["errors"]
     assert "ring 31 at -16.000 deg" in called("sensor", "--sensor", "xt32", code=0)[1]
+    shutil.copy(own, tmp_path)
+    assert "two files have one name" in called("sensor", "--sensor", f"{own},{tmp_path / own.name}", code=2)[2]
 
 
 def test_the_report_is_one_page_that_needs_no_network(units):
@@ -125,9 +129,10 @@ def test_recordings_of_different_drivers_are_not_taken_together(short, tmp_path)
     assert code == 2 and "left lidar: distance_correction is True, in" in said
 
 
-def test_doctor_and_calibrate_say_what_the_lidars_and_their_driver_do(simulator, tmp_path):
+def test_doctor_and_calibrate_say_what_the_lidars_and_their_driver_do(simulator, tmp_path, monkeypatch):
     folder = record(simulator, tmp_path / "bag")
-    lines = json.loads(called("doctor", folder, "--json")[1])["lidars"]
+    monkeypatch.setattr(doctor, "_has", lambda module: False)  # a recording needs no ROS
+    lines = json.loads(called("doctor", folder, "--json", code=0)[1])["lidars"]
     assert f"left lidar: ring: there, 0 to 63; table: {SENSOR}" in lines
     assert any(line.startswith("right lidar: distance correction: off in the driver") for line in lines)
     assert lines[-1].startswith("sync: right scans begin")
