@@ -158,8 +158,10 @@ def outcome_in(path: str | Path | None) -> Iterator[dict[str, Any]]:
         outcome["accepted"] = False
         raise
     finally:
-        if path and isinstance(sys.exception(), StretchSimCalError | None):  # a crash is none
-            write_text(path, json.dumps(outcome, indent=1) + "\n")
+        error = sys.exception()
+        if path and isinstance(error, StretchSimCalError | None):  # a crash is none
+            with contextlib.suppress(InputError) if error else contextlib.nullcontext():
+                write_text(path, json.dumps(outcome, indent=1) + "\n")
 
 
 @contextlib.contextmanager

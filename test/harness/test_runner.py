@@ -194,6 +194,8 @@ def test_a_crash_leaves_no_outcome_of_an_earlier_run(tmp_path):
     with pytest.raises(ZeroDivisionError), outcome_in(path):
         raise ZeroDivisionError
     assert not path.exists()
+    with pytest.raises(Refused), outcome_in(tmp_path):  # which cannot be written
+        raise Refused("moved")
 
 
 NODE = """
