@@ -212,9 +212,9 @@ class RunView:
     def _poses(self, folder: Path):
         """Show the robot's model in the poses of a dataset; return that."""
         dataset = read_dataset(folder)
-        model = load_model(dataset.description_file)
         robot = load_truth(self._files.truth).robot if self._files.truth.is_file() else self._robot
         profile = profile_called(robot)
+        model = load_model(dataset.description_file, mesh_folders=profile.description.packages)
         surfaces = {link: (s.vertices, s.faces) for link, s in robot_surfaces(model, profile).items() if len(s.faces)}
         self._view.robot(surfaces)
         for number, sample in enumerate(dataset.samples):

@@ -265,7 +265,7 @@ def mounts_before_and_after(folder: Path, file: CalibrationFile, profile: RobotP
     if not folder.is_dir():
         raise InputError("no arm poses were collected")
     dataset = read_dataset(folder)
-    robot = MountedRobot(load_model(dataset.description_file), profile)
+    robot = MountedRobot(load_model(dataset.description_file, mesh_folders=profile.description.packages), profile)
     known = known_alignment(file, list(robot.nominal))
     described, found = (residuals_at(dataset, robot, poses, known) for poses in (robot.nominal, mounts.base_from_lidar))
     return mount_residuals(("lidars as described", described), ("lidars as found", found))
