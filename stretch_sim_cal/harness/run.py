@@ -13,6 +13,7 @@ import numpy as np
 from stretch_sim_cal import __version__
 from stretch_sim_cal.api import Result
 from stretch_sim_cal.calibration.calibration_file import FOOTPRINT, CalibrationFile
+from stretch_sim_cal.calibration.finding import Finding
 from stretch_sim_cal.calibration.lidars import of_file
 from stretch_sim_cal.calibration.observability import UNOBSERVED
 from stretch_sim_cal.calibration.results import FloorResult, LidarPoses
@@ -90,7 +91,7 @@ def conclude(
         verdict.notes += [f"robot: {note}" for note in scenario.simulation.robot.notes]
     failure, wanted = sequence.failure, scenario.refusal.get("stage")
     if not broken and failure is not None and failure.refusals:
-        verdict.refused = said = failure.sentence
+        verdict.refused, verdict.refusals = (said := failure.sentence), failure.refusals
         if scenario.expected != "refused":
             verdict.reasons.append(said)
         elif failure.process.stage != wanted:
@@ -175,7 +176,7 @@ def calibrated_by_nodes(sim: Simulated, folder: Path, simulator: str = "embedded
     if verdict.broken:
         raise RunFailure(f"{folder}: {'; '.join(verdict.reasons)}")
     file = CalibrationFile.load_or_empty(RunFiles(folder.resolve()).calibration)
-    refusals = [verdict.refused] if verdict.refused else []
+    refusals = [Finding(**each) for each in verdict.refusals]
     if not file.aligned:
         nominal, unknown = sim.rig.base_from_lidar, UNOBSERVED**2 * np.eye(6 * len(sim.rig.names))
         return Result(sim.rig, LidarPoses(nominal, unknown, [], frames, 0.0, "nodes", refusals=refusals))

@@ -182,6 +182,8 @@ class Verdict:
     seconds: dict[str, float] = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    refusals: list[Mapping[str, str]] = field(default_factory=list)
+    """Each a `Finding` as JSON."""
     warnings: list[dict[str, str]] = field(default_factory=list)
     """Of the programs, each a `Finding` as JSON with its `stage`."""
     backend: str = "nodes"

@@ -342,6 +342,7 @@ def test_a_refused_runs_page_shows_the_clouds_as_described_and_in_truth(run):
     sequence.ended(align, 1)
     verdict = conclude(scenario, "embedded", run, sequence)
     assert verdict.exit_code == 1 and "4 small surfaces" in verdict.refused
+    assert [each["code"] for each in verdict.refusals] == ["unobserved"]
     simulator = EmbeddedSimulator(scenario.simulation)
     (link, share), *_ = simulator.view("left").items()
     assert any(f"{link} takes {100 * share:.0f} % of the left lidar's rays" in note for note in verdict.notes)
