@@ -55,7 +55,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         try:
             seeds = list(asked["seeds"])
         except TypeError:
-            pytest.fail(f"marker {MARKER}: seeds: is {asked['seeds']!r}; expected several, as range(3)", pytrace=False)
+            said = f"marker {MARKER}: seeds: is {asked['seeds']!r}; expected several, as range(3)"
+            raise pytest.fail.Exception(said, pytrace=False) from None
         metafunc.parametrize("simcal_seed", seeds, ids=[f"seed{seed}" for seed in seeds], indirect=True)
 
 
@@ -102,7 +103,7 @@ def sim(request: pytest.FixtureRequest, simcal_seed: int) -> Any:
     try:
         return simulate(**asked)
     except InputError as error:
-        pytest.fail(f"marker {MARKER}: {error}", pytrace=False)
+        raise pytest.fail.Exception(f"marker {MARKER}: {error}", pytrace=False) from None
 
 
 @pytest.fixture
@@ -202,10 +203,13 @@ def _keep(request: pytest.FixtureRequest, sim: Any, text: str) -> str:
     import numpy as np
 
     own = folder / _file_name(request.node.nodeid)
-    own.mkdir(parents=True, exist_ok=True)
     clouds = {f"{name}_{number}": cloud for name, each in sim.clouds.items() for number, cloud in enumerate(each)}
-    np.savez_compressed(own / "clouds.npz", **clouds)
-    (own / "result.txt").write_text(text)
+    try:
+        own.mkdir(parents=True, exist_ok=True)
+        np.savez_compressed(own / "clouds.npz", **clouds)
+        (own / "result.txt").write_text(text)
+    except OSError as error:
+        return f"\nclouds and result: {own}: cannot be written: {error.strerror}"
     return f"\nclouds and result: {own}"
 
 
