@@ -446,7 +446,7 @@ class FrameIntake:
 
     def __init__(self, names: Sequence[str] = SIDES):
         self._names = names
-        self._seen: set[bytes] = set()
+        self._seen: set[tuple[int, bytes]] = set()
         self.num_given = 0
         self.num_frames = 0
         self.empty = [0] * len(names)
@@ -520,7 +520,7 @@ class FrameIntake:
     def _usable(self, array: np.ndarray, side: int) -> "Cloud":
         cloud = cloud_of(array, self._names[side])
         points = cloud.points
-        digest = hashlib.sha1(np.ascontiguousarray(points), usedforsecurity=False).digest()
+        digest = side, hashlib.sha1(np.ascontiguousarray(points), usedforsecurity=False).digest()
         with np.errstate(invalid="ignore", over="ignore"):
             squared_ranges = np.einsum("ij,ij->i", points, points)
             # The square of a component that is NaN or infinite passes neither comparison.

@@ -87,6 +87,8 @@ def test_a_topic_with_another_lidars_returns_is_refused(scene, only_copied, othe
         found.append(added if only_copied else np.concatenate([left, added]))
     with pytest.raises(InputError, match="of the right lidar's returns are in the left lidar's clouds"):
         scene.align(left=found, right=scans["right"])
+    with pytest.raises(InputError, match="100 % of the right lidar's returns"):
+        scene.align(left=scans["right"], right=scans["right"])
 
 
 @pytest.mark.parametrize("name", ["vlp16", "xt32"])
