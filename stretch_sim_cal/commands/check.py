@@ -73,7 +73,7 @@ def _check(args: argparse.Namespace) -> int:
     calibration, now, note = CalibrationFile.load(path), datetime.datetime.now(), []
     robot = None
     try:
-        robot = args.robot if args.model else robot_of(args, calibration)
+        robot = robot_of(args, calibration)
         model = described(load_description(args.model, robot), profile_called(robot))
     except InputError as problem:
         if args.model or args.robot:
@@ -205,7 +205,7 @@ def _export(args: argparse.Namespace) -> int:
         return _roll_back(args)
     path = args.file or default_path()
     calibration = CalibrationFile.load(path)
-    robot = args.robot if args.model else robot_of(args, calibration)
+    robot = robot_of(args, calibration)
     profile = profile_called(robot)
     if args.out:
         files.check_not_read("--out", args.out, path, args.model, profile.source, profile.description.file)

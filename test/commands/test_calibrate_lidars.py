@@ -260,6 +260,7 @@ def test_a_lidar_far_from_where_the_file_has_it_is_said_to_be_left_out(recorded,
 def test_the_description_with_all_lidars_puts_each_on_its_own_post(calibrated, tmp_path):
     out = tmp_path / "robot.urdf"
     assert told("export", calibrated, "--as", "urdf", "--robot", ROBOT, "--out", out)[0] == 0
+    assert told("export", calibrated, "--as", "urdf", "--model", out, "--out", tmp_path / "again.urdf")[0] == 0
     model, file = load_model(str(out)), CalibrationFile.load(calibrated)
     assert len({model.parent_joint(f"lidar_{name}_link").parent for name in ("left", *file.to_left)}) == 3
     for name, pose in file.to_left.items():
