@@ -59,13 +59,15 @@ def find_shared(folder: str, name: str | Path, suffix: str, but: Sequence[str] =
     if path.suffix == suffix or len(path.parts) > 1:
         if path.is_file():
             return path.resolve()
-        raise InputError(f"{path}: no such file")
+        raise InputError(f"{path}: {'is a folder' if path.is_dir() else 'no such file'}")
     if path.is_file():
         raise InputError(f"{path}: is no {suffix} file")
     known = {p.name.removesuffix(suffix): p for p in (share_directory() / folder).glob(f"*{suffix}")}
     for other in but:
         known.pop(other, None)
     if str(name) not in known:
+        if path.is_dir():
+            raise InputError(f"{path}: is a folder, not a {suffix} file")
         available = ", ".join(sorted(known)) or "nothing"
         raise InputError(f"'{name}' is not known in {folder}/; available: {available}, or give a path")
     return known[str(name)]

@@ -134,7 +134,8 @@ class RecordingWriter(contextlib.AbstractContextManager):
             self._writer = Writer(folder, version=FORMAT_VERSION, storage_plugin=STORAGES[storage])
             self._writer.open()
         except (OSError, WriterError) as error:
-            raise InputError(f"{self.directory}: cannot be written: {error}") from error
+            why = getattr(error, "strerror", None) or error
+            raise InputError(f"{self.directory}: cannot be written: {why}") from error
 
     def add_topic(self, topic: str, message_type: str, latched: bool = False) -> None:
         """Declare a topic before its first message; `message_type` is like "sensor_msgs/msg/JointState". Raises

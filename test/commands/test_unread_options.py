@@ -63,6 +63,7 @@ def folder(tmp_path, monkeypatch):
         ("sensor bag", "give recordings and --out"),
         ("sensor --sensor jt128 --out new", "--out applies only to recordings"),
         ("sensor --sensor bar.yaml", "bar.yaml: unknown key 'links'"),
+        ("sensor --sensor poses", "poses: is a folder"),
         ("history bar.yaml --plot history.pdf", "--plot history.pdf: the picture is a .png"),
         ("calibrate bag --out new.yaml --mounts --drive", "--drive applies only to a robot that drove, not with"),
         ("calibrate bag --out new.yaml --mounts --odometry-topic /odom", "--odometry-topic applies only to"),
