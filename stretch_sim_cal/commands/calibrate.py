@@ -93,6 +93,8 @@ def _check(args: argparse.Namespace) -> None:
 
     if args.num_samples is not None and args.num_samples < 1:
         raise InputError(f"--num-samples: is {args.num_samples}, at least 1 is needed")
+    if args.report and args.report.is_file():
+        raise InputError(f"--report {args.report}: is a file; give a folder")
     if args.accept is not None:
         millimetres, degrees = args.accept
         for value, (_, most), unit in zip(args.accept, ACCEPT.values(), ("mm", "deg"), strict=True):

@@ -65,6 +65,7 @@ def folder(tmp_path, monkeypatch):
         ("sensor --sensor bar.yaml", "bar.yaml: unknown key 'links'"),
         ("sensor --sensor poses", "poses: is a folder"),
         ("history bar.yaml --plot history.pdf", "--plot history.pdf: the picture is a .png"),
+        ("calibrate bag --out new.yaml --report bar.yaml", "--report bar.yaml: is a file"),
         ("calibrate bag --out new.yaml --mounts --drive", "--drive applies only to a robot that drove, not with"),
         ("calibrate bag --out new.yaml --mounts --odometry-topic /odom", "--odometry-topic applies only to"),
         ("calibrate bag --out new.yaml --mounts --accept 5 0.1", "--accept applies only to alignment"),
