@@ -216,7 +216,7 @@ class Campaign:
     @classmethod
     def from_mapping(cls, data: Mapping[str, Any], source: str) -> "Campaign":
         """Return the campaign of a file. Raises `InputError` naming `source` and the key."""
-        data = dict(data)
+        data = dict(validate.mapping(data, {*cls.__dataclass_fields__} - {"data"} | {"like"}, source))
         if "description" in data:  # a number or a date as well
             data["description"] = str(data["description"] or "")
         for key in ("robot", "sensor"):

@@ -77,6 +77,7 @@ def test_cases_of_changed_files_are_others(changed, tmp_path):
     "changed, message",
     [
         ({"rooms": 3}, "tried.yaml: unknown key 'rooms'"),
+        ({"input": {}}, "did you mean inputs"),
         ({"inputs": {"room.lenght": 3}}, "tried.yaml: inputs: unknown key 'room.lenght'"),
         ({"inputs": {"room.length": {"uniform": [8, 4]}}}, "inputs: room.length: uniform: 8 is above 4"),
         ({"inputs": {"room.length": {"uniform": [1, 4]}}}, "room.length: reaches from 1 to 4, allowed is 2.5 to 60"),
