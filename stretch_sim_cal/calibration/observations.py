@@ -73,7 +73,8 @@ class Observations:
     parameters; the dependence of a `floor` estimated later on these; and, for pictures, the `patches` of the first
     standing place, in the first lidar's frame. Observations of a transform by its covariance alone have no models.
     `names` are the lidars' names in the calibration file. `noise_information` is the part of the information about the
-    poses that is by noise alone; it is not stored in files.
+    poses that is by noise alone, `added` a covariance of the poses that the equations do not have yet, as by motion;
+    neither is stored in files.
     """
 
     poses_at: tuple[np.ndarray, ...]
@@ -88,18 +89,20 @@ class Observations:
     patches: SeenPatches | None = None
     names: tuple[str, ...] = SIDES
     noise_information: np.ndarray | None = None
+    added: np.ndarray | None = None
 
     @classmethod
     def of(
-        cls, equations: NormalEquations, unknowns: Unknowns, state: State, result: State, covariance: np.ndarray
-    ) -> "Observations":
+        cls, equations: NormalEquations, unknowns: Unknowns, state: State, result: State, covariance: np.ndarray,
+        added: np.ndarray,
+    ) -> "Observations":  # fmt: skip
         """Return the observations of equations, with their noise, at a state, its frame being the first lidar's, and
-        their `result`, with the `covariance` of its poses."""
+        their `result`, with the `covariance` of its poses, of which the part `added` is not by the equations."""
         columns = np.concatenate([unknowns.free_poses, *map(columns_of, unknowns.units)])
         return cls(
             state.base_from_lidar[1:], state.units, equations.information[np.ix_(columns, columns)],
             equations.gradient[columns], unknowns.models, result.base_from_lidar[1:], covariance, result.units,
-            noise_information=equations.noise,
+            noise_information=equations.noise, added=added,
         )  # fmt: skip
 
     @classmethod
@@ -124,7 +127,7 @@ class Observations:
         at, unknowns = (np.eye(4), *self.poses_at), Unknowns(self.models)
         to_first = inverse(at[order[0]])
         state = State(tuple(to_first @ pose for pose in at), self.at_units)
-        equations = self.equations_at(state, unknowns)
+        equations = self._less_certain().equations_at(state, unknowns)
         slices = [unknowns.poses[lidar] for lidar in order[1:]] + [unknowns.units[lidar] for lidar in order]
         columns = np.concatenate(list(map(columns_of, slices)))
         patches = self.patches
@@ -236,7 +239,21 @@ class Observations:
         lost = 1.0 - kept_shares(shares)
         information[poses, poses] -= (axes * lost) @ axes.T
         gradient[poses] -= (axes * lost) @ np.linalg.solve(axes, gradient[poses] - by_units @ gradient[units])
-        return replace(self, poses_at=self.poses, at_units=self.units, information=information, gradient=gradient)
+        corrected = replace(self, poses_at=self.poses, at_units=self.units, information=information, gradient=gradient)
+        return corrected._less_certain()
+
+    def _less_certain(self) -> "Observations":
+        """Return the same with the covariance `added`: twists of which it is the prior are eliminated."""
+        if self.added is None:
+            return self
+        values, axes = np.linalg.eigh(self.added)
+        root, poses = axes * np.sqrt(np.maximum(values, 0.0)), slice(len(axes))
+        about = root.T @ np.column_stack([self.information[poses], self.gradient[poses]])
+        share = np.linalg.solve(np.eye(len(axes)) + about[:, poses] @ root, about)
+        changes = about[:, :-1].T @ share
+        return replace(
+            self, information=self.information - changes[:, :-1], gradient=self.gradient - changes[:, -1], added=None
+        )
 
     def _gradient_at(self, poses: Sequence[np.ndarray], units: Sequence[np.ndarray]) -> np.ndarray:
         """Return the gradient (m,) at other poses (4, 4) of all lidars, in any frame, and parameters."""

@@ -328,6 +328,15 @@ def test_a_wall_without_which_the_result_is_another_is_named_and_in_the_uncertai
     assert "one_surface" in codes(each for each in found.findings if each.severity == "error")
 
 
+def test_mounts_that_say_nothing_make_views_that_hardly_overlap_no_surer():
+    """By them, standard deviations were up to 36 % smaller."""
+    case, found = faults.recorded("dome", 9001), []
+    for mounts in (None, {name: (pose, np.eye(6)) for name, pose in case.rig.base_from_lidar.items()}):
+        each = cal.calibrate(case.rig, case.clouds, floor=False, accept=faults.ACCEPT, mounts=mounts)
+        found.append(np.sqrt(np.diag(each.covariance)))
+    np.testing.assert_allclose(found[1], found[0], rtol=0.1)
+
+
 def test_the_step_of_coordinates_is_that_of_all_of_them(scene):
     points = coordinates(scene.left[0])
     assert coordinate_step(points) == 0.0

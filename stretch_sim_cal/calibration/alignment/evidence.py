@@ -152,19 +152,28 @@ class Evidence:
 
     @cached_property
     def _of_model(self) -> np.ndarray:
-        """The solution's covariance of the poses, scaled by the gaps and by errors of lidars beyond their sensor files,
-        plus those of motion, of what hinges on one place, of the unknown frames of clouds of unknown lidars, and of
-        sectors of views that hardly overlap."""
+        """That of the solution, plus those of motion, of what hinges on one place, and of sectors of views that hardly
+        overlap."""
         if self.coarse_covariance is not None:
             return self.coarse_covariance
         others = len(self.names) - 1
         moved = np.kron(np.eye(others), sum(place.motion.covariance for place in self.places) / len(self.places))
+        sectors, against = covariance_of_sectors(self.poses, self._narrow), by_poses(np.eye(4), others)
+        return self.of_solution + self.hinging + moved + against @ sectors @ against.T
+
+    @cached_property
+    def of_solution(self) -> np.ndarray:
+        """The solution's covariance of the poses, with `inflation`, plus that of the unknown frames of clouds of
+        unknown lidars."""
         frames = covariance_of_frames(self.poses, self.numbers, self.sensors, self.names)
-        frames += covariance_of_sectors(self.poses, self._narrow)
-        against = by_poses(np.eye(4), others)
-        scale = self.scale * findings.beyond_sensor_files(self.numbers, self.sensors, self.names)
-        of_solution = self.solution.covariance_of(self.unknowns.free_poses) * scale**2
-        return of_solution + self.hinging + moved + against @ frames @ against.T
+        against = by_poses(np.eye(4), len(self.names) - 1)
+        solution = self.solution.covariance_of(self.unknowns.free_poses)
+        return solution * self.inflation**2 + against @ frames @ against.T
+
+    @property
+    def inflation(self) -> float:
+        """The factor of the solution's standard deviations, by the gaps and by errors beyond the sensor files."""
+        return self.scale * findings.beyond_sensor_files(self.numbers, self.sensors, self.names)
 
     def covariance_between(self, pair: Pair) -> np.ndarray:
         """Return the covariance (6, 6) of the second lidar's twist against the first one's, in the common frame."""

@@ -155,8 +155,8 @@ class RoomAlignment:
         if evidence.coarse_covariance is not None:
             return result
         observations = Observations.of(
-            estimate.equations.weighing(evidence.scale**-2), evidence.unknowns, estimate.blocks[0].state,
-            evidence.blocks[0].state, evidence.covariance,
+            estimate.equations.weighing(evidence.inflation**-2), evidence.unknowns, estimate.blocks[0].state,
+            evidence.blocks[0].state, evidence.covariance, evidence.covariance - evidence.of_solution,
         )  # fmt: skip
         return replace(result, observations=replace(observations, patches=evidence.blocks[0].seen()))
 
