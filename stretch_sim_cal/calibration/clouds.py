@@ -102,7 +102,7 @@ class DirectionGrid:
     def cell_of(self, points: np.ndarray, ranges: np.ndarray, ring: np.ndarray | None = None) -> np.ndarray:
         """Return the cell (N,) of points (N, 3) at ranges (N,), none of them zero, and of channels `ring` (N,)."""
         if self.by_ring:
-            row = ring.astype(np.int64)
+            row = ring
         else:
             elevation = np.arcsin(np.clip(points[:, 2] / ranges, -1.0, 1.0))
             row = np.minimum(((elevation + np.pi / 2) * (1.0 / ROW_HEIGHT)).astype(np.int64), len(self.elevations) - 1)
@@ -184,11 +184,11 @@ class DirectionCells:
             self._open_block()
         self._frames_in_last += 1
         ranges = np.sqrt(np.einsum("ij,ij->i", points, points, dtype=float))
-        if self.grid.by_ring and (ring is None or ring.max(initial=0) >= len(self.grid.elevations)):
+        most = len(self.grid.elevations) - 1
+        if self.grid.by_ring and (ring is None or not 0 <= ring.min() <= ring.max() <= most):
             raise InputError(
-                f"clouds: {'one has no ring' if ring is None else f'ring {ring.max()}'}, but sensor "
-                f"'{self._sensor.name}' has channels 0 to {len(self.grid.elevations) - 1}; "
-                "give the sensor that recorded them"
+                f"clouds: {'one has no ring' if ring is None else f'rings go from {ring.min()} to {ring.max()}'}, but "
+                f"sensor '{self._sensor.name}' has channels 0 to {most}; give the sensor that recorded them"
             )
         cell = self.grid.cell_of(points, ranges, ring)
         if self.num_frames == 1:
@@ -561,21 +561,25 @@ def cloud_of(array: np.ndarray, name: str) -> Cloud:
     Raises `InputError` naming it for anything else.
     """
     names = getattr(getattr(array, "dtype", None), "names", None)
-    if names is None:
-        if isinstance(array, np.ndarray) and array.ndim == 2 and array.shape[1] == 5:
-            return Cloud(checked_points(array[:, :3], name).astype(float), array[:, 3].astype(np.int64), array[:, 4])
+    if names is None and isinstance(array, np.ndarray) and array.ndim == 2 and array.shape[1] == 5:
+        points, (ring, intensity) = checked_points(array[:, :3], name), array[:, 3:].T
+    elif names is None:
         points = checked_points(array, name)
         with np.errstate(over="ignore"):
             return Cloud(points).only(are_returns(points.astype(np.float32, copy=False)))
-    missing = [field for field in "xyz" if field not in names]
-    if missing or array.ndim != 1:
-        raise InputError(f"{name} cloud: expected a structured array (N,) with fields x, y, z, not {array.dtype}")
-    points = coordinates(array)
-    kept = np.flatnonzero(are_returns(points))
-    ring, intensity = (array[field].take(kept) if field in names else None for field in ("ring", "intensity"))
+    else:
+        missing = [field for field in "xyz" if field not in names]
+        if missing or array.ndim != 1:
+            raise InputError(f"{name} cloud: expected a structured array (N,) with fields x, y, z, not {array.dtype}")
+        points = coordinates(array)
+        kept = np.flatnonzero(are_returns(points))
+        points = points.take(kept, axis=0)
+        ring, intensity = (array[field].take(kept) if field in names else None for field in ("ring", "intensity"))
+    if ring is not None:
+        ring = np.nan_to_num(ring, nan=-1.0).astype(np.int64)
     if intensity is not None:  # as of messages, where only the odd one may be none
         intensity = np.where(np.isfinite(intensity), np.maximum(intensity, 0), 0)
-    return Cloud(points.take(kept, axis=0).astype(float), ring, intensity)
+    return Cloud(points.astype(float), ring, intensity)
 
 
 def given_clouds(method: object, *clouds: np.ndarray) -> tuple[np.ndarray, ...]:

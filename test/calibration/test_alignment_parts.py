@@ -10,7 +10,7 @@ import pytest
 
 from stretch_sim_cal.calibration import methods
 from stretch_sim_cal.calibration.alignment import joint_estimate
-from stretch_sim_cal.calibration.clouds import Cloud, DirectionCells, DirectionGrid
+from stretch_sim_cal.calibration.clouds import Cloud, DirectionCells, DirectionGrid, cloud_of
 from stretch_sim_cal.calibration.floor.support_method import SupportFloor
 from stretch_sim_cal.calibration.lidars import DescribedLidar
 from stretch_sim_cal.calibration.observability import covariance_of, directions, unobserved
@@ -33,6 +33,13 @@ def test_a_cell_does_not_depend_on_the_range_and_a_channel_stays_in_its_row():
     for elevation in np.deg2rad([-90.0, -3.4, 0.1, 45.05, 89.1, 90.0]):
         ring = unit_vectors(np.full(500, elevation), np.linspace(0.0, 2.0 * np.pi, 500))
         assert len(np.unique(grid.row_of(grid.cell_of(ring, np.ones(500))))) == 1
+
+
+def test_rings_are_whole_numbers_and_odd_intensities_zero_in_columns_and_fields():
+    columns = np.array([[1.0, 0.0, 0.0, 2.0, 9.0], [0.0, 1.0, 0.0, np.nan, np.nan]], dtype="f4")
+    fields = columns.view([(name, "f4") for name in ("x", "y", "z", "ring", "intensity")])[:, 0]
+    for cloud in (cloud_of(columns, "left"), cloud_of(fields, "left")):
+        assert cloud.ring.tolist() == [2, -1] and cloud.ring.dtype == int and cloud.intensity.tolist() == [9.0, 0.0]
 
 
 AHEAD = np.array([[1.0, 0.0, 0.0]])
