@@ -72,6 +72,14 @@ def test_the_user_sets_how_exact_is_enough(sparse):
     np.testing.assert_allclose(strict.left_from_right, result.left_from_right)
 
 
+def test_a_mount_that_is_not_as_described_moves_all_and_no_floor_against_another(sparse):
+    """The other lidar began as described, and its floor was 0.4 deg off."""
+    scene, result = sparse
+    mounts = {"right": (scene.truth.base_from_lidar["right"], 1e-6 * np.eye(6))}
+    found = cal.calibrate(scene.rig, scene.clouds, mounts=mounts)
+    assert found.accepted and np.linalg.norm(found.left_from_right - result.left_from_right) < 1e-5
+
+
 def test_clouds_give_alignment_floor_and_intrinsics_within_their_covariances(scene, result):
     assert result.accepted, result.findings
     errors, deviations = result.errors(scene.truth), np.sqrt(np.diag(result.covariance))

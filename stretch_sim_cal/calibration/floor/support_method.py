@@ -111,6 +111,7 @@ class JointFloor:
         state, noise = replace(state, floor=None), Noise.first(len(lidars))
         search: FoundFloor | None = None
         given = solver.solve(self._prior_equations(state, unknowns), state)
+        by_given = unknowns.moved(state, given.change).base_from_lidar
         for number, (slack, grids) in enumerate(PASSES, 1):
             if search is not None:
                 state = replace(state, floor=search.fitted, curvature=search.fit.curvature)
@@ -140,7 +141,7 @@ class JointFloor:
         self.state, self.solution = state, solution
         last = remeasured_block(lidars, state, block, _trust(search))
         disagreements = {
-            name: self._disagreement(last, state, given.covariance, unknowns, lidar)
+            name: self._disagreement(last, by_given, given.covariance, unknowns, lidar)
             for lidar, name in enumerate(self._names) if lidar
         }  # fmt: skip
         return self._result(lidars, unknowns, state, solution, search, rays, disagreements)
@@ -235,16 +236,16 @@ class JointFloor:
         )  # fmt: skip
 
     def _disagreement(
-        self, block: RoomBlock, state: State, aligned: np.ndarray, unknowns: Unknowns, lidar: int
+        self, block: RoomBlock, known: Sequence[np.ndarray], aligned: np.ndarray, unknowns: Unknowns, lidar: int
     ) -> checks.Disagreement | None:
-        """Return a lidar's floor against the first one's under the given alignment, in which all have the covariance
-        `aligned`; None if they do not see enough of the same floor."""
+        """Return a lidar's floor against the first one's under the given alignment and mounts, by which all have the
+        poses `known` (4, 4) with the covariance `aligned`; None if they do not see enough of the same floor."""
         seen = block.floor_gap(lidar)
         if seen is None:
             return None
-        increment, covariance = seen
+        (increment, covariance), state = seen, block.state
         # The estimate has moved both lidars by their errors.
-        back = [self._poses[number] @ inverse(state.base_from_lidar[number]) for number in (lidar, 0)]
+        back = [known[number] @ inverse(state.base_from_lidar[number]) for number in (lidar, 0)]
         other, first = map(state.floor.moved, back)
         # Points that ought to be moved by (t, w) show a floor that is off by t_z, -w_x, -w_y.
         by_poses = np.zeros((3, len(aligned)))
