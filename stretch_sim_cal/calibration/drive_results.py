@@ -27,9 +27,11 @@ DIFFERS = 3.0  # sigmas beyond which arm and drive disagree
 def drive_stages(
     result: DrivenResult, described: Mapping[str, np.ndarray], footprint_from_base: np.ndarray
 ) -> list[Stage]:
-    """Return alignment (of two or more), floor and wheels; `described` are the lidars' poses (4, 4) in base_link."""
+    """Return alignment (of two or more), floor and wheels, unless these are None; `described` are the lidars' poses
+    (4, 4) in base_link."""
     stages = [alignment_stage(result, described)] if len(described) > 1 else []
-    return [*stages, floor_stage(_floor(result), footprint_from_base), wheels_stage(result.wheels)]
+    stages.append(floor_stage(_floor(result), footprint_from_base))
+    return stages if result.wheels is None else [*stages, wheels_stage(result.wheels)]
 
 
 def with_drive(
@@ -43,7 +45,7 @@ def with_drive(
         file = with_floor(file, _floor(result), robot_id, described[next(iter(described))])
     elif refusals := [*result.refusals, *result.floor.refusals]:
         raise Refused(f"{'; '.join(refusals)}; the file keeps its calibration from the arm")
-    return file.with_wheels(result.wheels, result.num_frames, robot_id)
+    return file if result.wheels is None else file.with_wheels(result.wheels, result.num_frames, robot_id)
 
 
 def stored_wheels(file: CalibrationFile) -> Wheels | None:

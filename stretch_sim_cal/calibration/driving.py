@@ -104,9 +104,9 @@ SLIPPERY = 3.0  # times the expected slip, for a warning
 @dataclass(frozen=True, kw_only=True)
 class DrivenResult(LidarPoses):
     """A `LidarPoses` of a robot that drove, in the base_link in which its first lidar has its described pose, and the
-    lidars against the `wheels`."""
+    lidars against the `wheels`, None if these are left out."""
 
-    wheels: Wheels
+    wheels: Wheels | None
 
 
 @dataclass(frozen=True)

@@ -130,10 +130,10 @@ def solve_drive(
 
 def drive(source: Source, found: DrivenResult, file: CalibrationFile, robot_id: str, wheels: bool = True) -> Outcome:
     """Return what the result `found` of a drive comes to; if the `file` has extrinsics by the arm, the wheels alone are
-    written."""
-    footprint, described = source.footprint_from_base, source.described
-    result = found if wheels else replace(found, wheels=None)
-    stages, by_arm = drive_stages(result, described, footprint), stored_mounts(file) is not None
+    written. Without `wheels`, of which a robot that only turned knows too little, lidars and floor are."""
+    footprint, described, by_arm = source.footprint_from_base, source.described, stored_mounts(file) is not None
+    result = found if wheels or by_arm else replace(found, wheels=None)
+    stages = drive_stages(result, described, footprint)
 
     def change(file: CalibrationFile) -> CalibrationFile:
         return with_drive(file, result, robot_id, described)

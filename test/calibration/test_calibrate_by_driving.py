@@ -34,6 +34,7 @@ from stretch_sim_cal.calibration.wheel_odometry import (
     motions,
     unknown,
 )
+from stretch_sim_cal.collection import stages
 from stretch_sim_cal.errors import InputError, Refused
 from stretch_sim_cal.geometry.transforms import error, from_xyz_rpy
 from stretch_sim_cal.recording.clouds import cloud_attributes, layout, message_bytes
@@ -295,6 +296,13 @@ def test_a_drive_leaves_the_arm_s_calibration_as_it_is(driven, recorded, tmp_pat
     assert "accepted: wheels written" in said.out and "left lidar, by wheels against arm: x" in said.out
     assert "arm and wheels disagree" in said.err  # the mounts are another robot's
     np.testing.assert_allclose(CalibrationFile.load(out).right_to_left, before.right_to_left, atol=1e-12)
+
+
+def test_of_a_robot_that_only_turned_lidars_and_floor_are_written(result):
+    source = SimpleNamespace(footprint_from_base=np.eye(4), described=result.array.base_from_lidar)
+    for before, kept in ((CalibrationFile(), False), (by_arm_and_wheels(np.random.default_rng(1)), True)):
+        found = stages.drive(source, result.array, before, "robot", wheels=False)
+        assert len(found.stages) == 2 + kept and (WHEELS in found.change(CalibrationFile()).data) == kept
 
 
 def test_refusals_of_a_drive_with_one_lidar_are_those_of_its_floor(result):
