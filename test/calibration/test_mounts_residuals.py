@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from stretch_sim_cal.calibration.mounts import method
 from stretch_sim_cal.calibration.mounts.residuals import (
     NEAR_RANGES,
     CloudReader,
@@ -225,3 +226,16 @@ def test_noise_grows_as_in_the_sensor_file_in_the_given_unit(sensor):
     np.testing.assert_allclose(CloudReader(sensor, [full]).relative_noise(returns, cosines), expected)
     np.testing.assert_allclose(CloudReader(sensor, [full], 0.004).relative_noise(returns, cosines), 2.0 * expected)
     np.testing.assert_array_equal(CloudReader(None, [full], 0.004).relative_noise(returns, cosines), np.ones(6))
+
+
+def test_patches_of_two_links_are_judged_apart_however_many_links_there_are():
+    names, count = [f"link_{number}" for number in range(65)], 40
+    # On the last link, and where the first one has its next voxel along z.
+    hits = np.repeat([[0.01, 0.01, 0.01 + method.PATCH_SIZE], [0.01, 0.01, 0.01]], (count, 3 * count), axis=0)
+    links = np.repeat([0, 64], (count, 3 * count))
+    matches = SimpleNamespace(indices=links, links=links, hits=hits, incidence=np.ones(len(links)))
+    sample = SimpleNamespace(base_from_link=dict.fromkeys(names, np.eye(4)))
+    settings = SimpleNamespace(range_noise=1e-3, link_position=1e-3, link_angle=1e-3)
+    unknowns = SimpleNamespace(links=names, centres=dict.fromkeys(names, np.zeros(3)), settings=settings)
+    fits = method.consistent(matches, np.where(links == 0, 0.1, 0.0), sample, unknowns)
+    assert not fits[:count].any() and fits[count:].all()

@@ -136,7 +136,8 @@ def consistent(matches: Matches, residuals: np.ndarray, sample: PosedSample, unk
     for index in np.unique(matches.links):
         chosen, pose = matches.links == index, frames[index]
         in_link = (matches.hits[chosen] - pose[:3, 3]) @ pose[:3, :3]
-        keys[chosen] = (voxel_keys(in_link, PATCH_SIZE) << 6) + index
+        keys[chosen] = voxel_keys(in_link, PATCH_SIZE)
+    keys = np.unique(keys, return_inverse=True)[1] * len(frames) + matches.links
     _, patch, counts = np.unique(keys, return_inverse=True, return_counts=True)
     medians = group_medians(patch, counts, residuals)
     noise = np.bincount(patch, settings.range_noise * matches.incidence) / counts
