@@ -200,6 +200,10 @@ class Panorama:
         self._ranges = np.full(NUM_DIRECTIONS, np.nan)
         self._ranges[cells] = group_medians(group, counts, ranges)
 
+    @property
+    def wide(self) -> bool:
+        return np.isfinite(self._ranges).sum() >= FEWEST
+
     def same(self, other: "Panorama") -> bool:
         """Return whether most directions have the same range; a person who walks by changes few."""
         both = np.isfinite(self._ranges) & np.isfinite(other._ranges)

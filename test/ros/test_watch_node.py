@@ -2,16 +2,19 @@
 
 import json
 from types import SimpleNamespace
+from unittest import mock
 
 import numpy as np
 import pytest
+from fake_drivers import write_calibration
 from made_results import save, true_calibration
 from node_process import FEW_RAYS, FEW_RAYS_AMR, PATIENCE, SIMULATED_TIME, robot_client
 
 from stretch_sim_cal.calibration.watch import DriftMonitor, History, Measurement
-from stretch_sim_cal.errors import InputError
+from stretch_sim_cal.errors import InputError, RunFailure
 from stretch_sim_cal.geometry.transforms import exp
 from stretch_sim_cal.harness.verdict import load_truth
+from stretch_sim_cal.robot.profile import stretch_profile
 from stretch_sim_cal.ros import watch_node
 
 diagnostic_msgs = pytest.importorskip("diagnostic_msgs.msg", reason="the environment is older than this: make env")
@@ -85,6 +88,35 @@ def test_a_broken_cloud_ends_the_first_check_but_not_the_monitor(monkeypatch):
     assert missed == ["broken"]
     with pytest.raises(InputError):
         watch_node.watch(context)
+
+
+@pytest.mark.parametrize(("right", "reached", "why"), [(20000, InputError, "compared"), (50, RunFailure, "too few")])
+def test_a_lidar_that_is_covered_is_no_robot_that_moves(right, reached, why):
+    watcher, random = object.__new__(watch_node.Watcher), np.random.default_rng(1)
+    seen = SimpleNamespace(clouds={"left": random.normal(size=(50, 3)), "right": random.normal(size=(right, 3))})
+    watcher._refresh, watcher._sets = (lambda: None), (lambda: [seen, seen])
+    watcher._held_against, watcher._last, watcher._place, watcher.looks = (
+        mock.Mock(side_effect=InputError(why)),
+        None,
+        1,
+        0,
+    )
+    with pytest.raises(reached, match=why):
+        watcher.look()
+
+
+def test_a_restart_goes_on_from_the_first_checks_and_the_last(tmp_path, monkeypatch):
+    write_calibration(tmp_path / "c.yaml", 0.03)
+    monkeypatch.setattr(watch_node, "REPLAYED", 4)
+    watcher, added = object.__new__(watch_node.Watcher), mock.Mock()
+    monkeypatch.setattr(watch_node, "DriftMonitor", lambda *_: added)
+    watcher._path, watcher._history = tmp_path / "c.yaml", History(tmp_path / "history.sqlite")
+    watcher._profile, watcher._options = stretch_profile(), SimpleNamespace(period=300.0)
+    watcher._context = SimpleNamespace(log=mock.Mock())
+    for stamp in range(9):
+        watcher._history.add(Measurement(float(stamp), 1, {}), watcher._digest_now())
+    watcher._read()
+    assert [call.args[0].stamp for call in added.add.call_args_list] == [0, 1, 7, 8]
 
 
 def test_checks_that_are_not_possible_are_no_longer_valid_on_diagnostics(ros, monkeypatch):
