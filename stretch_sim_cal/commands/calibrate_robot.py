@@ -1,6 +1,7 @@
 """`ros_calibrate_robot`: a robot's calibration in one command that asks before anything changes permanently."""
 
 import argparse
+import json
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -91,8 +92,11 @@ def run(args: argparse.Namespace) -> int:
         command.only_with(args, others, f"a calibration to run, not with --{end}")
     with locked(folder):
         if args.rollback:
-            for path in last_accepted(folder).roll_back():
+            restored = last_accepted(folder).roll_back()
+            for path in restored:
                 say(f"restored: {path}")
+            if args.json:
+                print(json.dumps({"restored": list(map(str, restored))}))
             return 0
         if args.accept or args.discard:
             if not folder.is_dir():
@@ -101,6 +105,8 @@ def run(args: argparse.Namespace) -> int:
             if args.accept:
                 return robot_calibration.accept(session, args, say)
             say(f"discarded; its files are in {session.close()}")
+            if args.json:
+                print(json.dumps({"discarded": str(session.folder)}))
             return 0
         if args.drive and args.only and "drive" not in args.only:
             raise InputError(f"--drive: --only {' '.join(args.only)} leaves it out; add drive to these")

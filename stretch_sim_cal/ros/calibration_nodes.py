@@ -76,12 +76,15 @@ class _Files:
         """Bring back both files as they were before their last write; of the values only if there is a backup. Raises
         `InputError` if the calibration has none."""
         with_values = self.values is not None and bool(backups_of(self.values))
-        for file in (self.path, *[self.values] * with_values):
+        restored = [self.path, *[self.values] * with_values]
+        for file in restored:
             backup = rollback(file)
             kept = f"the replaced version is {file.name}.rolled_back"
             self._context.log.info(f"{file}: restored from {backup.name}; {kept}")
         if self.values is not None and not with_values and self.values.exists():
             self._context.log.warning(f"{self.values}: there is no backup, so it stays as it is")
+        if self._context.arguments.json:
+            print(json.dumps({"restored": list(map(str, restored))}), flush=True)
         return 0
 
     def finish(self, found: Outcome) -> int:

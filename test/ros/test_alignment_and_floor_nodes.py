@@ -141,7 +141,8 @@ def test_rollback_brings_back_the_calibration_before_the_last_write_also_of_file
     keep_backup(path)
     for broken in (path, values):
         broken.write_text("note: [newer\n")
-    ended = graph.call(program, "--rollback", code=0)
+    ended = graph.call(program, "--rollback", "--json", code=0)
+    assert json.loads(ended.out) == {"restored": [str(path)]}
     assert path.read_text() == "note: older\n"
     assert path.with_name(path.name + ".rolled_back").read_text() == values.read_text() == "note: [newer\n"
     assert "stretch_calibration_values.yaml: there is no backup" in ended.err
