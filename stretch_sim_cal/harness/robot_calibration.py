@@ -291,9 +291,12 @@ def _stages(
     for option, stage in [("from", begin), *(("only", each) for each in args.only or ())]:
         if stage and stage not in order:
             raise InputError(f"--{option} {stage}: {profile.name} has no such stage; it has {', '.join(order)}")
+    before = order[: order.index(begin)] if begin else order
+    asked = args.only or (order[len(before) :] if begin else ())
+    if asked and session.stages.keys() >= set(asked):
+        raise InputError(f"{', '.join(asked)}: done in the calibration in progress; first --accept or --discard it")
     if args.only:
         return [stage for stage in order if stage in args.only and stage not in session.stages]
-    before = order[: order.index(begin)] if begin else order
     if before and not session.stages:
         sensors = sensors_called(args.sensor or profile.sensor)
         for stage, valid, sentence in presents(session, look, sensors, profile, before):
