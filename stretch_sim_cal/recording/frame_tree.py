@@ -29,7 +29,8 @@ class FrameCheck:
     `topics` names the user's options of the topics, `frame` that of a side's frame, such as "--{}-frame"."""
 
     def __init__(self, frames: Mapping[str, str], topics: str, frame: str, warn: Callable[[str], object]):
-        self._frames, self._topics, self._frame, self._warn = frames, topics, frame, warn
+        self._frames = {name: frame.lstrip("/") for name, frame in frames.items()}
+        self._topics, self._frame, self._warn = topics, frame, warn
         self._warned: set[str] = set()
 
     def check(self, name: str, topic: str, frame: str) -> None:

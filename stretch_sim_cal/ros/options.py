@@ -68,7 +68,7 @@ class Option:
         if self.type is bool:
             return {"true": True, "false": False}[str(given).lower()]
         if self.type is str:
-            return str(given)
+            return str(given).lstrip("/") if self.name.endswith("_frame") else str(given)  # as tf2 has them
         number = float(given)
         if isinstance(given, bool) or not math.isfinite(number) or self.type(number) != number:
             raise ValueError

@@ -150,7 +150,9 @@ def test_a_calibration_listens_to_the_lidars_only_while_it_takes_their_clouds(ro
 
 
 def test_swapped_topics_are_an_error_and_an_unknown_frame_a_warning(ros, capfd):
-    lidars, pairs = Lidars(ros.drivers), ros.context.clouds(options())
+    lidars, pairs = Lidars(ros.drivers), ros.context.clouds(options(left_lidar_frame="/lidar_left_link"))
+    hear(ros.context, pairs, lidars)
+    assert "has frame" not in capfd.readouterr().err
     hear(ros.context, pairs, lidars, frame="hesai_lidar")
     assert "has frame 'hesai_lidar'; expected 'lidar_left_link'" in capfd.readouterr().err
     with pytest.raises(InputError, match="swapped"):

@@ -31,12 +31,13 @@ MARGIN = Option("margin", 0.05, "in m", minimum=0.0)
 FLAG = Option("flag", False, "whether")
 MODE = Option("mode", "slow", "how", choices=("slow", "fast"))
 SIZE = Option("size", None, "voxels", kind=float)
+FRAME = Option("base_link_frame", "base_link", "frame")
 
 
 def test_values_are_understood_and_others_named_with_the_parameter():
     for option, given, value in (
         (COUNT, "7", 7), (COUNT, 7.0, 7), (COUNT, "1e2", 100), (MARGIN, 1, 1.0), (FLAG, "True", True),
-        (FLAG, False, False), (MODE, "fast", "fast"), (SIZE, "2", 2.0),
+        (FLAG, False, False), (MODE, "fast", "fast"), (SIZE, "2", 2.0), (FRAME, "/base", "base"),
     ):  # fmt: skip
         result = option.value(given)
         assert result == value and isinstance(result, option.type), given
