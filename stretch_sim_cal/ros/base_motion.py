@@ -67,6 +67,11 @@ class Odometer:
         """Whether the robot has stood for so long that nothing swings."""
         return self.pose is not None and self.stamp - self.still_since > SETTLE
 
+    @property
+    def restless(self) -> RunFailure:
+        still = f"{1e3 * STILL[0]:g} mm and {np.degrees(STILL[2]):.2g} deg while the robot stands"
+        return RunFailure(f"{self.topic} does not come to rest; odometry may change by {still}")
+
     def _take(self, message: Any) -> None:
         _, (pose,) = way_of([message], self.topic)  # `InputError` if it is no pose
         self.messages.append(message)
@@ -165,9 +170,7 @@ class BaseMotion:
             if self._odometer.stands:
                 return
             if patience.over:
-                still = f"{1e3 * STILL[0]:g} mm and {np.degrees(STILL[2]):.2g} deg while the robot stands"
-                moves = f"{self._odometer.topic} does not come to rest after the command to stop"
-                raise RunFailure(f"{moves}; odometry may change by {still}")
+                raise self._odometer.restless
 
     def stop(self) -> None:
         """Publish zero velocity until odometry says that the robot stands."""

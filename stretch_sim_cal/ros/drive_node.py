@@ -222,8 +222,8 @@ class _Drive:
 
     def _stand(self, tape: "_Tape") -> None:
         """Write the scans of each lidar while the robot stands, and odometry until after them. Raises `RunFailure` if
-        the stamps of clouds and odometry do not go together."""
-        odometer, lidars = self.odometer, self._robot.lidars
+        the robot does not rest, or the stamps of clouds and odometry do not go together."""
+        odometer, lidars, began = self.odometer, self._robot.lidars, self.odometer.stamp
         settled, counts, stale, last = -1, dict.fromkeys(lidars, 0), dict.fromkeys(lidars, 0), 0
         waiting = Patience(self._context, LATE, LATE)
         while True:
@@ -243,7 +243,7 @@ class _Drive:
                     last = max(last, stamp)
                     waiting.begin()
                 if stale[name] > STALE:
-                    raise self._apart(lidars[name][0], stamp)
+                    raise odometer.restless if odometer.still_since > began else self._apart(lidars[name][0], stamp)
             if min(counts.values()) == self._options.scans:
                 if odometer.stamp > last + SCAN:
                     return

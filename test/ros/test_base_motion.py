@@ -10,7 +10,7 @@ from geometry_msgs.msg import Twist
 from stretch_sim_cal.errors import InputError, Refused, RunFailure
 from stretch_sim_cal.geometry.transforms import from_xyz_rpy
 from stretch_sim_cal.robot.profile import load_profile
-from stretch_sim_cal.ros import base_motion, watchdog
+from stretch_sim_cal.ros import base_motion, drive_node, watchdog
 from stretch_sim_cal.ros.base_motion import BaseMotion, Odometer, Speeds
 from stretch_sim_cal.ros.messages import odometry_message
 from stretch_sim_cal.simulation.driving import DrivingBase
@@ -111,6 +111,12 @@ def test_a_base_that_stands_still_or_never_does_is_given_up(monkeypatch):
     road = Road(monkeypatch, BASES["stretch4"], lambda pose: pose + random.normal(size=3) * 0.005)
     with pytest.raises(RunFailure, match="does not come to rest"):
         road.motion.drive(np.array([0.6, 0.0, 0.0]), look)
+    drive = object.__new__(drive_node._Drive)
+    drive.odometer, drive._context, drive._options = road.odometer, road, SimpleNamespace(scans=1)
+    drive._robot = SimpleNamespace(lidars={"left": ("/left", "left")}, watchdog=road.watchdog)
+    drive._taken = lambda: [SimpleNamespace(messages={"left": None}, stamp=road.odometer.stamp)]
+    with pytest.raises(RunFailure, match="does not come to rest"):
+        drive._stand(SimpleNamespace(write_odometry=lambda: None))
 
 
 def test_silent_odometry_ends_the_motion(monkeypatch):
