@@ -74,7 +74,7 @@ def collect(context: RobotContext, for_mounts: bool = False) -> int:
     collection = _Collection(model, settings, profile, _plan(model, settings, state, writer), say)
     collection.tell(writer)
     plan = collection.plan
-    if not plan.visits and writer is None:
+    if not plan.visits and not (writer and writer.samples):
         raise Refused(f"none of the {len(plan.skipped)} poses of the plan can be reached without a collision")
 
     if plan.visits and not arguments.dry_run:
