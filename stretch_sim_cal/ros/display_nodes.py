@@ -2,7 +2,6 @@
 (config/nav2/body_shape.yaml has the parameters of Nav2's side)."""
 
 import math
-import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -35,7 +34,6 @@ BROADCAST_GRACE = 3.0  # s of wall time in which the broadcaster's frame should 
 DRAW_EVERY = 0.1  # s; the arm moves at most 3 cm meanwhile
 REPEAT = 10  # draws after which what is unchanged is sent again, for an RViz, or a Nav2, that was started late
 OUTLINE_CORNERS, FOOTPRINT_CORNERS = 48, 24  # of the polygons: the latter are at most 1 % beyond a circle
-STALE = 1.0  # s without the arm's joints on /joint_states after which nobody knows where it is
 COMBINED = {"combined": "lidar_combined"}
 FLOOR_TOPICS = COMBINED | {"floor": "lidar_floor_inliers", "off floor": "lidar_off_floor"}
 BODY_TOPICS = COMBINED | {"body": "body_points", "obstacle": "obstacles_positive", "drop": "obstacles_negative"}
@@ -180,7 +178,7 @@ class BodyShapeVisualizer(Visualizer):
     def zones(self) -> Zones | None:
         """Return the zones at the arm's pose, None while that is unknown, by the last valid parameters."""
         model, joints = self._model, self._joints.commanded
-        if any(joint not in joints for joint in model.followed):
+        if any(joint not in joints for joint in model.followed) or (model.followed and self._joints.stale):
             return None
         try:
             self._settings = self._given_zones()
@@ -263,7 +261,7 @@ class Footprint:
         if not self._model.axes:  # a robot without an arm
             return self._anywhere
         missing = [joint for joint in self._model.followed if joint not in joints]
-        if missing or time.monotonic() - self._joints.heard > STALE:
+        if missing or self._joints.stale:
             state, sentence = "silent", "the arm's pose is unknown: the footprint covers all arm poses"
         elif outside := self._model.outside_of_coverage(joints):
             state, where = "outside", _beyond(self._model, outside[0], joints)

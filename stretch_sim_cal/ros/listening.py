@@ -26,6 +26,7 @@ from stretch_sim_cal.ros.watchdog import Watchdog, progressing
 from stretch_sim_cal.sensor.sensor import sensors_called
 
 LOOK_EVERY = 0.25  # s of wall time
+STALE = 1.0  # s without the arm's joints on /joint_states after which nobody knows where it is
 SYNCHRONISE = "synchronise the lidars' clocks with the robot's"
 
 
@@ -129,14 +130,14 @@ def _described(info) -> str:
 
 
 class JointListener:
-    """Keeps the latest `positions` (m, rad) of all joints by their names, of all publishers; `heard` is when (s, steady
-    clock) a planned one was in a message last. `watchdog` watches for the topic's silence, if the robot has any."""
+    """Keeps the latest `positions` (m, rad) of all joints by their names, of all publishers. `watchdog` watches for the
+    topic's silence, if the robot has planned ones."""
 
     def __init__(self, context, watchdog=None, profile: RobotProfile | None = None):
         from sensor_msgs.msg import JointState
 
         self.positions: dict[str, float] = {}
-        self.heard, self._profile = -math.inf, profile or stretch_profile()
+        self._heard, self._profile = -math.inf, profile or stretch_profile()
         watchdog = watchdog if self._profile.planned else None
         MatchedSubscription(context, JointState, JOINT_STATES, self._take, watchdog=watchdog)
 
@@ -145,11 +146,15 @@ class JointListener:
         """The joints of a dataset that are known so far (see `RobotProfile.named_positions`)."""
         return self._profile.named_positions(self.positions)
 
+    @property
+    def stale(self) -> bool:
+        return time.monotonic() - self._heard > STALE
+
     def _take(self, message: Any) -> None:
         positions = positions_of(message)
         self.positions |= positions
         if self._profile.named_positions(positions):
-            self.heard = time.monotonic()
+            self._heard = time.monotonic()
 
 
 class FrameListener:
