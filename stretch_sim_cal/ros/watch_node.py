@@ -79,9 +79,9 @@ class Watcher:
         seen = self._sets()
         views = ([Panorama(each.clouds[name][:, :3]) for each in (seen[0], seen[-1])] for name in seen[0].clouds)
         wide = (pair for pair in views if all(view.wide for view in pair))  # of lidars that are not covered
-        if (pair := next(wide, None)) is None:
+        first, last = next(wide, (None, None))
+        if first is None:
             raise RunFailure("the lidars have too few returns to tell whether the robot moves")
-        first, last = pair
         self.looks += 1
         if not first.same(last):
             return "the robot is moving: check skipped"
@@ -90,8 +90,8 @@ class Watcher:
         self._last = last
         look = self._held_against(seen)
         self._open = look.refused
+        self._watch.add(look)  # first: a full disk does not end the test
         self._history.add(look, self._digest)
-        self._watch.add(look)
         self._tell(look.stamp)
         self._count(look)
         self._publish()

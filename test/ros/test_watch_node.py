@@ -90,19 +90,17 @@ def test_a_broken_cloud_ends_the_first_check_but_not_the_monitor(monkeypatch):
         watch_node.watch(context)
 
 
-@pytest.mark.parametrize(("right", "reached", "why"), [(20000, InputError, "compared"), (50, RunFailure, "too few")])
-def test_a_lidar_that_is_covered_is_no_robot_that_moves(right, reached, why):
+@pytest.mark.parametrize(("right", "reached", "why"), [(20000, InputError, "full"), (50, RunFailure, "too few")])
+def test_a_covered_lidar_is_no_robot_that_moves_and_a_full_disk_does_not_end_the_test(right, reached, why):
     watcher, random = object.__new__(watch_node.Watcher), np.random.default_rng(1)
     seen = SimpleNamespace(clouds={"left": random.normal(size=(50, 3)), "right": random.normal(size=(right, 3))})
     watcher._refresh, watcher._sets = (lambda: None), (lambda: [seen, seen])
-    watcher._held_against, watcher._last, watcher._place, watcher.looks = (
-        mock.Mock(side_effect=InputError(why)),
-        None,
-        1,
-        0,
-    )
+    watcher._held_against, watcher._watch = (lambda _: Measurement(0.0, 1, {})), mock.Mock()
+    watcher._history = mock.Mock(**{"add.side_effect": InputError("the disk is full")})
+    watcher._last, watcher._place, watcher.looks, watcher._digest = None, 1, 0, ""
     with pytest.raises(reached, match=why):
         watcher.look()
+    assert watcher._watch.add.called == (right > 50)
 
 
 def test_a_restart_goes_on_from_the_first_checks_and_the_last(tmp_path, monkeypatch):
