@@ -169,6 +169,8 @@ class ArmMotion:
             raise RunFailure(f"the driver aborted the move to {there}: {outcome.error_string or outcome.error_code}")
 
         def not_there() -> str:
+            if self._state.stale:
+                return f"{JOINT_STATES} fell silent during the move to {there}"
             missing = ", ".join(f"{joint} by {gap:+.3g}" for joint, gap in self._missing(target).items())
             return f"the driver reports that the arm arrived at {there}, but by /joint_states it is off by {missing}"
 

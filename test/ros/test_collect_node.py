@@ -30,6 +30,7 @@ from stretch_sim_cal.ros import arm, watchdog
 from stretch_sim_cal.ros.arm import ArmMotion
 from stretch_sim_cal.ros.listening import FrameListener
 from stretch_sim_cal.ros.node_commands import MOUNTS
+from stretch_sim_cal.ros.simulated_drivers import RobotState
 
 ROBOT = ("--world", "empty_hall", "--sensor", FEW_RAYS, "--lidar-right-error", "0.01,0,0.01,1,-1,0.5")
 GRID = ("--plan", "demo", "--arm", "0,0.3", "--wrist-yaw", "1.7,3.1", "--frames", "2")
@@ -224,6 +225,12 @@ def test_a_runstop_on_the_way_ends_the_collection(cell, on_its_way):
         ended = cell.collect("runstop", *SLOW)
         cell.assert_at_rest()
     ended.assert_failed(3, "runstop")
+
+
+def test_joint_states_that_fall_silent_on_the_way_are_the_cause_that_is_told(cell, monkeypatch, on_its_way):
+    cell.move_to_first()
+    on_its_way(lambda: monkeypatch.setattr(RobotState, "publish", lambda *_: None))
+    cell.collect("silent", "--yes").assert_failed(3, "/joint_states fell silent")
 
 
 def test_the_arm_stops_for_somebody_who_comes_near(cell, on_its_way):
