@@ -90,7 +90,7 @@ class Watchdog:
             if watched.silent >= min(WARN_AFTER, timeout / 2) and not watched.warned:
                 watched.warned = True
                 end = "" if math.isinf(timeout) else f" (giving up after {timeout:.0f} s)"
-                self._warn(f"{name} for {watched.silent:.0f} s: {watched.diagnose()}{end}")
+                self._warn(f"{name} for {watched.silent:.1g} s: {watched.diagnose()}{end}")
 
     def _passed(self, elapsed: float) -> float:
         """Return how much of `elapsed` s of wall time counts."""

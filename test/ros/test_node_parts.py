@@ -255,6 +255,7 @@ def test_what_was_never_heard_may_be_silent_until_it_is_discovered():
     assert watched.listen(6.8) == 1 and watched.said[0].endswith("(giving up after 7 s)")
     watched.watchdog.seen(SILENT)
     watched.listen(0.8)
+    assert f"{SILENT} for 0.6 s" in watched.said[-1]
     with pytest.raises(RunFailure, match="for 1 s"):
         watched.listen(0.4)
     with pytest.raises(RunFailure, match="for 7 s"):
