@@ -70,6 +70,9 @@ MAX_GAP = 0.002
 # lidars are 24 cm and 116 deg off. A result so many times as far is of another robot.
 MAX_MODEL_TRANSLATION, MAX_MODEL_ROTATION = 0.1, float(np.deg2rad(5.0))
 ANOTHER_ROBOT = 3.0
+# Lidars that stand nearly point-symmetrically are swapped if a result that is off by so much (m, rad) is so many times
+# nearer to the inverse of the description's transform.
+MAYBE_SWAPPED, NEARER = np.array([0.01, np.deg2rad(1.0)]), 5.0
 # The same where hardly anything is seen by both lidars.
 NARROW_TRANSLATION, NARROW_ROTATION = 0.025, float(np.deg2rad(3.5))
 
@@ -598,13 +601,13 @@ def model_findings(
     its inverse: refusals (of another robot) and warnings (the description may be off by a few centimetres)."""
     if initial is None:
         return [], []
-    distance, angle = error(initial, estimate)
-    if distance <= MAX_MODEL_TRANSLATION and angle <= MAX_MODEL_ROTATION:
+    off, swapped = np.array(error(initial, estimate)), np.array(error(inverse(initial), estimate))
+    (distance, angle), two, both = off, len(lidars) > 1, " and ".join(lidars)
+    nearer = max(off / MAYBE_SWAPPED) > max(1.0, NEARER * max(swapped / MAYBE_SWAPPED))
+    if np.all(off <= [MAX_MODEL_TRANSLATION, MAX_MODEL_ROTATION]) and not (two and nearer):
         return [], []
-    two, both = len(lidars) > 1, " and ".join(lidars)
     sentence = f"far from the description's transform: {1000.0 * distance:.0f} mm and {np.rad2deg(angle):.1f} deg"
-    swapped_distance, swapped_angle = error(inverse(initial), estimate)
-    if two and swapped_angle < angle and swapped_distance < MAX_MODEL_TRANSLATION:
+    if two and (nearer or (swapped[1] < angle and swapped[0] < MAX_MODEL_TRANSLATION)):
         sentence = f"{sentence}; near its inverse, as if {both} were swapped"
         return [Finding("swapped", sentence, f"exchange {both}")], []
     remedy = f"check the model, the mounts and whether {both} are swapped" if two else "check the model and the mounts"

@@ -27,6 +27,7 @@ from stretch_sim_cal.sensor.unit import SCALARS
 
 DEGREE = np.pi / 180
 DESCRIBED = from_xyz_rpy((0.1, -0.3, 0.2), (0.5, -1.0, 2.0))
+OPPOSITE = from_xyz_rpy((1.0, 0.6, 0.015), (0.0, 0.0, np.pi))
 
 
 def codes(found):
@@ -95,6 +96,9 @@ ALIGNMENT = [
     (lambda: of_model(DESCRIBED, moved(0, 5.2)), "far_from_description", "5.2 deg"),
     (lambda: of_model(DESCRIBED, moved(301)), "far_from_description", "301 mm"),
     (lambda: of_model(DESCRIBED, inverse(moved(3, 1))), "swapped", "as if front and rear were swapped"),
+    # Lidars at opposite corners, described 30 mm from where they would be if they were exchanged.
+    (lambda: of_model(OPPOSITE, inverse(OPPOSITE)), "swapped", "30 mm", "as if front and rear were swapped"),
+    (lambda: of_model(OPPOSITE, OPPOSITE @ from_xyz_rpy([0.03, 0.0, 0.0])),),
     (lambda: findings.mirrored(()),),
     (lambda: findings.mirrored(("right",)), "mirrored", "right lidar"),
 ]
