@@ -26,7 +26,6 @@ from stretch_sim_cal.geometry.points import lengths
 from stretch_sim_cal.geometry.transforms import SIDES
 from stretch_sim_cal.sensor.points import are_returns, coordinates, elevations
 from stretch_sim_cal.sensor.sensor import Sensor
-from stretch_sim_cal.sensor.signature import without_optical_centre
 from stretch_sim_cal.sensor.unit import UNKNOWN_SENSOR, ErrorModel, scan_begin, weak_echo
 
 MIN_RANGE, MAX_RANGE = 0.1, 60.0  # m, of returns that are used
@@ -396,7 +395,7 @@ def _check_table(sensor: Sensor, cloud: "Cloud") -> None:
 
     off = apart(points)
     if off > SAME_TABLE and np.any(sensor.optical_centre):  # a driver that corrects it moves near points by degrees
-        off = min(off, apart(without_optical_centre(points, ring, sensor)))
+        off = min(off, apart(sensor.without_optical_centre(points, ring)))
     if off > SAME_TABLE:
         raise InputError(
             f"clouds: their channels are {np.degrees(off):.1f} deg (median) from the elevations of sensor "

@@ -37,7 +37,7 @@ from stretch_sim_cal.errors import InputError, Refused
 from stretch_sim_cal.geometry.transforms import SIDES, exp
 from stretch_sim_cal.sensor.points import coordinates, returns_of
 from stretch_sim_cal.sensor.sensor import NoiseGrowth, Sensor
-from stretch_sim_cal.sensor.signature import Signature, without_optical_centre
+from stretch_sim_cal.sensor.signature import Signature
 from stretch_sim_cal.sensor.unit import CENTRE_SHARE, CHANNEL_KINDS, LEAST_COSINE, SCALARS, ErrorModel, weak_echo
 from stretch_sim_cal.sensor.unit_file import CHANNEL_KEYS, KEY_OF_SCALAR, Unit, shown_unit, write_unit
 
@@ -89,7 +89,7 @@ class StationScans:
         """Return a scan's returns without the driver's correction."""
         signature, scan = self.signatures[side], returns_of(scan)
         if signature.distance_correction:
-            points = without_optical_centre(coordinates(scan).astype(float), scan["ring"], signature.sensor)
+            points = signature.sensor.without_optical_centre(coordinates(scan).astype(float), scan["ring"])
             scan = scan.copy()
             scan["x"], scan["y"], scan["z"] = points.T
         return scan

@@ -11,7 +11,7 @@ import numpy as np
 
 from stretch_sim_cal import files, validate
 from stretch_sim_cal.errors import InputError
-from stretch_sim_cal.sensor.unit import CENTRE_SHARE, FIRING_SHARE, UNKNOWN_SENSOR, ErrorModel, UnitSpread
+from stretch_sim_cal.sensor.unit import CENTRE_SHARE, FIRING_SHARE, UNKNOWN_SENSOR, ErrorModel, UnitSpread, turned
 from stretch_sim_cal.sensor.unit_file import UNIT_FILE_KEYS, Unit, near_range, read_angle_table, unit_from_mapping
 from stretch_sim_cal.validate import DEGREES, MICROSECONDS, Bounds
 
@@ -165,6 +165,18 @@ class Sensor:
         """The shares of optical centre and firing times that the driver leaves uncorrected, each 0 or 1."""
         centre = not self.driver.distance_correction and np.any(self.optical_centre)
         return float(centre), float(not self.driver.firing_time_correction and np.any(self.firing_times))
+
+    def rotors(self, points: np.ndarray, ring: np.ndarray) -> np.ndarray:
+        """Return the rotor's azimuths (N,), -pi to pi, at points (N, 3) of rings (N,), as measured."""
+        azimuths = np.arctan2(points[:, 1], points[:, 0]) - self.azimuth_offsets[ring]
+        return (azimuths + np.pi) % (2.0 * np.pi) - np.pi
+
+    def without_optical_centre(self, points: np.ndarray, ring: np.ndarray) -> np.ndarray:
+        """Return points (N, 3) of rings (N,) without the optical centre that the driver adds."""
+        rays = points
+        for _ in range(6):
+            rays = points - turned(self.rotors(rays, ring), self.optical_centre)
+        return rays
 
     def with_driver(self, driver: Driver) -> "Sensor":
         """Return this sensor behind another driver."""

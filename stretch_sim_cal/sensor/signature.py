@@ -11,7 +11,6 @@ from stretch_sim_cal import files
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.sensor.points import are_returns, coordinates, elevations
 from stretch_sim_cal.sensor.sensor import MISSES, RETURNS, Sensor, load_sensor
-from stretch_sim_cal.sensor.unit import turned
 
 KEPT_SCANS = 10  # scans of which all points are kept; of the others only when they begin and where the rotor is then
 HEAD = 20_000  # the first return of a scan is looked for among so many points
@@ -221,18 +220,6 @@ def sync_line(left: Signature, right: Signature) -> tuple[bool | None, str]:
     return True, line
 
 
-def _rotors(points: np.ndarray, ring: np.ndarray, sensor: Sensor) -> np.ndarray:
-    return _wrapped(np.arctan2(points[:, 1], points[:, 0]) - sensor.azimuth_offsets[ring])
-
-
-def without_optical_centre(points: np.ndarray, ring: np.ndarray, sensor: Sensor) -> np.ndarray:
-    """Return points (N, 3) of rings (N,) without the optical centre that the driver adds."""
-    rays = points
-    for _ in range(6):
-        rays = points - turned(_rotors(rays, ring, sensor), sensor.optical_centre)
-    return rays
-
-
 class _Cloud:
     """The returns of a scan: `points` (N, 3) float64, `ring`, `intensity` (N,) or None, and misses and repetitions."""
 
@@ -261,7 +248,7 @@ def _signature(clouds: list[_Cloud], candidates: Sequence[Sensor], starts: np.nd
         for candidate in candidates:
             if candidate.num_channels < num_channels or not np.any(candidate.optical_centre):
                 continue
-            undone = [without_optical_centre(cloud.points, cloud.ring, candidate) for cloud in clouds]
+            undone = [candidate.without_optical_centre(cloud.points, cloud.ring) for cloud in clouds]
             found, left_over = _elevations(np.concatenate(undone), ring, num_channels)
             if left_over < ON_TABLE and _nearest([candidate], found) is not None:
                 sensor, correction, rays, elevations, scatter = candidate, True, undone, found, left_over
@@ -275,8 +262,8 @@ def _signature(clouds: list[_Cloud], candidates: Sequence[Sensor], starts: np.nd
         beside = 0.0 if columns is None else float(np.nanmedian(np.abs(columns.beside)))
         difference = (float(np.median(apart)), beside)
         if firsts.ring.max(initial=0) < num_channels:
-            begins = without_optical_centre(firsts.points, firsts.ring, sensor) if correction else firsts.points
-            azimuths = _rotors(begins, firsts.ring, sensor)
+            begins = sensor.without_optical_centre(firsts.points, firsts.ring) if correction else firsts.points
+            azimuths = sensor.rotors(begins, firsts.ring)
     order = clouds[0].order[: 4 * num_channels]
     _, first = np.unique(order, return_index=True)
     times, packets = [cloud.num_times for cloud in clouds if cloud.num_times is not None], None
@@ -330,7 +317,7 @@ class _Columns:
 
 
 def _columns(clouds: list[_Cloud], rays: list[np.ndarray], sensor: Sensor, count: int) -> _Columns | None:
-    rotors = [_rotors(points, cloud.ring, sensor) for cloud, points in zip(clouds, rays, strict=True)]
+    rotors = [sensor.rotors(points, cloud.ring) for cloud, points in zip(clouds, rays, strict=True)]
     steps, senses = [], []
     for cloud, rotor in zip(clouds, rotors, strict=True):
         order = np.argsort(cloud.ring, kind="stable")
