@@ -1,4 +1,4 @@
-"""The page on continuous integration is followed literally: with the wheel alone, with the action, in a container.
+"""The wheel installs whole, and the page on continuous integration is followed: with it alone, the action, a container.
 Libraries come from the environment of the tests. `make test-wheel` installs the wheel with its libraries from the
 package index, for every interpreter that is there."""
 
@@ -22,6 +22,7 @@ import stretch_sim_cal
 from stretch_sim_cal.harness.processes import own_domain
 
 ROOT = Path(__file__).resolve().parents[2]
+PACKAGE = "stretch_sim_cal"
 PAGE = (ROOT / "docs" / "ci.md").read_text()
 GATE = PAGE[PAGE.index("## As a gate") : PAGE.index("## In a colcon")]
 FIRST, SECOND = re.findall(r"```bash\n(.*?)```", PAGE[: PAGE.index("## In your own pytest")], flags=re.S)
@@ -93,6 +94,60 @@ def test_wheel_and_sdist_are_what_an_index_takes(distributions):
     assert files[0].name in FIRST
     done = subprocess.run([sys.executable, "-m", "twine", "check", "--strict", *files], capture_output=True, text=True)
     assert done.returncode == 0 and done.stdout.count("PASSED") == 2, done.stdout + done.stderr
+
+
+SHARED = ("config", "launch", "models", "rviz", "scenarios", "worlds")
+COMMANDS = {
+    "stretch-sim-cal", "stretch_simulator", "ros_align_dual_lidar", "ros_find_floor_calibration",
+    "ros_broadcast_calibration", "ros_visualize_calibration", "ros_collect_body_shape_data", "fit_body_shape_model",
+    "ros_visualize_body_shape_calibration",
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def installed(distributions, tmp_path_factory) -> Path:
+    """Where pip has installed the wheel, not editable."""
+    prefix = tmp_path_factory.mktemp("prefix")
+    # Without --ignore-installed pip would uninstall the package that is being tested.
+    pip = [sys.executable, "-m", "pip", "install", "--ignore-installed", "--prefix", prefix, "--no-compile"]
+    done = subprocess.run(
+        [*pip, "--no-deps", "--no-index", *distributions.glob("*.whl")], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return prefix
+
+
+def files_below(folder: Path) -> set[str]:
+    paths = (path.relative_to(folder) for path in folder.rglob("*") if path.is_file())
+    return {path.as_posix() for path in paths if "__pycache__" not in path.parts and not path.name.startswith(".")}
+
+
+def test_every_module_and_every_shared_file_is_installed(installed, distributions):
+    (site,) = installed.glob("**/site-packages")
+    for folder, there in ((PACKAGE, site), *((name, installed / "share" / PACKAGE) for name in SHARED)):
+        assert files_below(there / folder) == files_below(distributions / "sources" / folder)
+
+
+def printed_by(code: str, folder: Path, **environment: Path) -> Path:
+    environment = os.environ | {name: str(path) for name, path in environment.items()}
+    how = {"env": environment, "cwd": folder, "capture_output": True, "text": True, "check": True}
+    return Path(subprocess.run([sys.executable, "-c", code], **how).stdout.strip())
+
+
+def test_the_installed_package_finds_its_share_folder_and_ament_the_package(installed):
+    ask = "from stretch_sim_cal.files import share_directory; print(share_directory())"
+    (site,) = installed.glob("**/site-packages")
+    assert printed_by(ask, installed, PYTHONPATH=site) == installed / "share" / PACKAGE
+    ask = f"from ament_index_python.packages import *; print(get_package_share_directory('{PACKAGE}'))"
+    assert (printed_by(ask, installed, AMENT_PREFIX_PATH=installed) / "package.xml").is_file()
+
+
+def test_console_scripts_are_installed_by_their_published_names_and_lead_to_functions(installed):
+    points = metadata.distribution(PACKAGE).entry_points.select(group="console_scripts")
+    assert set(points.names) >= COMMANDS
+    for script in points:
+        assert callable(script.load())
+        assert os.access(installed / "bin" / script.name, os.X_OK)
 
 
 def test_the_changes_begin_with_this_version():

@@ -1,15 +1,13 @@
-"""The package installs whole, its manifests agree with each other, and its interfaces are those of the robot."""
+"""The package's manifests agree with each other, and its interfaces are those of the robot."""
 
 import ast
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 from importlib import metadata
 from pathlib import Path
-from typing import NamedTuple
 from xml.etree import ElementTree
 
 import pytest
@@ -18,12 +16,6 @@ import stretch_sim_cal
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = "stretch_sim_cal"
-SHARED = ("config", "launch", "models", "rviz", "scenarios", "worlds")
-COMMANDS = {
-    "stretch-sim-cal", "stretch_simulator", "ros_align_dual_lidar", "ros_find_floor_calibration",
-    "ros_broadcast_calibration", "ros_visualize_calibration", "ros_collect_body_shape_data", "fit_body_shape_model",
-    "ros_visualize_body_shape_calibration",
-}  # fmt: skip
 # Libraries whose rosdep key has another name, and those for which rosdep has none.
 ROSDEP_KEYS = {"pyyaml": "python3-yaml", "xacro": "xacro"}
 ROSDEP_KEYS |= {name: f"python3-{name}-pip" for name in ("rosbags", "trimesh")}
@@ -38,71 +30,9 @@ TYPE_HASHES = {
 }
 
 
-class Installation(NamedTuple):
-    sources: Path
-    prefix: Path
-    share: Path
-    site_packages: Path
-
-
-@pytest.fixture(scope="module")
-def installed(tmp_path_factory) -> Installation:
-    """A copy of the sources, and where it was installed, not editable, the way `pip install .` does it."""
-    sources = tmp_path_factory.mktemp("sources") / PACKAGE
-    left_out = shutil.ignore_patterns(".*", "build", "install", "log", "out", "test", "__pycache__", "*.egg-info")
-    shutil.copytree(ROOT, sources, ignore=left_out)
-    prefix = tmp_path_factory.mktemp("prefix")
-    # Without --ignore-installed pip would uninstall the package that is being tested.
-    pip = [sys.executable, "-m", "pip", "install", "--ignore-installed", "--prefix", str(prefix)]
-    offline = ["--no-deps", "--no-index", "--no-build-isolation"]
-    done = subprocess.run([*pip, *offline, str(sources)], capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return Installation(sources, prefix, prefix / "share" / PACKAGE, next(prefix.glob("**/site-packages")))
-
-
 @pytest.fixture(scope="module")
 def manifest() -> ElementTree.Element:
     return ElementTree.parse(ROOT / "package.xml").getroot()
-
-
-def files_below(folder: Path) -> set[str]:
-    paths = (path.relative_to(folder) for path in folder.rglob("*") if path.is_file())
-    return {path.as_posix() for path in paths if "__pycache__" not in path.parts and not path.name.startswith(".")}
-
-
-def test_every_module_and_every_shared_file_is_installed(installed):
-    assert files_below(installed.site_packages / PACKAGE) == files_below(installed.sources / PACKAGE)
-    for folder in SHARED:
-        assert files_below(installed.share / folder) == files_below(installed.sources / folder)
-
-
-def printed_by(code: str, folder: Path, **environment: Path) -> Path:
-    """Return the path that a Python program prints."""
-    environment = os.environ | {name: str(path) for name, path in environment.items()}
-    how = {"env": environment, "cwd": folder, "capture_output": True, "text": True, "check": True}
-    return Path(subprocess.run([sys.executable, "-c", code], **how).stdout.strip())
-
-
-def test_the_installed_package_finds_its_share_folder_and_ament_the_package(installed):
-    ask = "from stretch_sim_cal.files import share_directory; print(share_directory())"
-    assert printed_by(ask, installed.prefix, PYTHONPATH=installed.site_packages) == installed.share
-    ask = f"from ament_index_python.packages import *; print(get_package_share_directory('{PACKAGE}'))"
-    assert (printed_by(ask, installed.prefix, AMENT_PREFIX_PATH=installed.prefix) / "package.xml").is_file()
-
-
-def console_scripts() -> dict[str, metadata.EntryPoint]:
-    points = metadata.distribution(PACKAGE).entry_points.select(group="console_scripts")
-    return {point.name: point for point in points}
-
-
-def test_the_published_commands_keep_their_names():
-    assert set(console_scripts()) >= COMMANDS
-
-
-def test_console_scripts_are_installed_and_lead_to_functions(installed):
-    for name, script in console_scripts().items():
-        assert callable(script.load())
-        assert os.access(installed.prefix / "bin" / name, os.X_OK)
 
 
 def test_the_versions_agree(manifest):
