@@ -1,8 +1,8 @@
-"""A case: its inputs reach what is simulated, and its stages what is judged; a share of the cases also runs through the
-real nodes, which must come to the same."""
+"""A case: its inputs reach what is simulated, its stages what is judged, and the real nodes come to the same."""
 
 import re
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -121,8 +121,6 @@ def test_after_a_refusal_the_robot_is_turned_and_recorded_again(tmp_path, monkey
 
 
 class QuickCase(case.SimulatedCase):
-    """A case whose arm goes through few poses."""
-
     def _grids(self, settings, plan):
         return super()._grids(settings, "quick")
 
@@ -199,9 +197,7 @@ def test_a_drive_is_judged_with_the_other_stages(monkeypatch):
 
 
 def test_a_robot_with_one_lidar_has_nothing_to_align_and_its_floor_is_judged(tmp_path, monkeypatch):
-    monkeypatch.setattr(
-        case, "run_scenario", lambda *run, processes: run_scenario(*run, processes=processes, in_process=True)
-    )
+    monkeypatch.setattr(case, "run_scenario", partial(run_scenario, in_process=True))
     profile = read_yaml(find_shared("config/robots", "two_lidar_amr", ".yaml"))
     del profile["lidars"]["right"]
     profile["description"] = str(share_directory() / "models" / "two_lidar_amr.urdf.xacro")
@@ -221,12 +217,10 @@ def test_a_robot_with_one_lidar_has_nothing_to_align_and_its_floor_is_judged(tmp
         pytest.param({}, ["mounts"], marks=pytest.mark.long),
     ],
 )
-def test_a_case_of_more_than_two_lidars_has_a_result_of_each_and_its_nodes_come_to_the_same(
+def test_a_case_of_more_lidars_has_a_result_of_each_and_its_nodes_come_to_the_same(
     tmp_path, monkeypatch, methods, last
 ):
-    monkeypatch.setattr(
-        case, "run_scenario", lambda *run, processes: run_scenario(*run, processes=processes, in_process=True)
-    )
+    monkeypatch.setattr(case, "run_scenario", partial(run_scenario, in_process=True))
     inputs = {"recording.alignment_frames": 4, "recording.floor_frames": 3, "recording.body_shape_frames": 1}
     stages = ["alignment", "floor", *last]
     said = {"name": "tried", "robot": "three_lidar_amr", "sensor": FEW_RAYS, "stages": stages, "nodes": 1.0}
@@ -324,9 +318,7 @@ def last_lidar_moved(result):
         (lambda result: result, False, "$"),
     ],
 )  # fmt: skip
-def test_other_results_than_the_nodes_and_a_run_that_breaks_are_told(
-    tried, tmp_path, monkeypatch, changed, broken, said
-):
+def test_other_results_than_the_nodes_and_broken_runs_are_told(tried, tmp_path, monkeypatch, changed, broken, said):
     ended = SimpleNamespace(broken=broken, refused="", reasons=["the simulator died"] * broken)
     monkeypatch.setattr(case, "run_scenario", lambda *a, **k: ended)
     written = with_lidars(CalibrationFile(), tried.aligned, "").with_floor(tried.floor, "")

@@ -48,14 +48,11 @@ def refuse(record: dict, why: str = "the scene does not determine sliding along 
     record |= {"alignment.accepted": False, "alignment.refusals": why}
 
 
-def test_bounds_of_shares_are_those_of_clopper_and_pearson():
+def test_bounds_of_shares_are_those_of_clopper_and_pearson_and_tell_how_many_cases_are_needed():
     assert claims.upper_bound(0, 299, 0.95) < 0.01 < claims.upper_bound(0, 298, 0.95)
     for failures, cases in ((1, 50), (7, 100), (20, 30)):
         assert binom.cdf(failures, cases, claims.upper_bound(failures, cases, 0.95)) == pytest.approx(0.05)
     assert claims.upper_bound(3, 3, 0.95) == 1.0
-
-
-def test_how_many_cases_are_needed():
     assert claims.cases_needed(0, 50, 0.99, 0.95) == 299
     needed = claims.cases_needed(2, 100, 0.95, 0.95)
     assert claims.upper_bound(int(np.ceil(0.02 * needed)), needed, 0.95) <= 0.05

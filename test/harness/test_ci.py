@@ -56,14 +56,11 @@ def test_a_refusal_that_was_expected_is_a_passed_test_without_numbers():
     assert "unobserved direction" in ci.summary([case]) and "FAIL" not in ci.summary([case])
 
 
-def test_an_annotation_is_one_line_that_nothing_ends_early():
+def test_an_annotation_is_one_line_and_the_summary_a_table_that_no_message_breaks():
     case = ci.run_case(verdict(2.0, [NASTY]), "a:b,c")
     (line,) = ci.annotations([case, ci.run_case(verdict(), "good")])
     assert line.startswith("::error title=scenarios%3A a%3Ab%2Cc::") and "\n" not in line
     assert "100 %25 <wrong>" in line and "%0A" in line and "\x00" not in line
-
-
-def test_the_summary_is_a_table_that_no_message_breaks():
     page = ci.summary([ci.run_case(verdict(2.0, [NASTY]), "bad")])
     rows = [line for line in page.splitlines() if line.startswith("|")]
     assert {line.replace("\\|", "").count("|") for line in rows} == {5} and len(rows) == 4

@@ -1,5 +1,4 @@
-"""A run's page: what it enlarges, how sure it says a result is, and its clouds in 3D: the right points at the right
-places, few enough, and nothing from a network; and which clouds a run keeps for it."""
+"""A run's page: what it enlarges, how sure it says a result is, and its clouds in 3D."""
 
 import base64
 import json

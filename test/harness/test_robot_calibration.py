@@ -1,5 +1,4 @@
-"""ros_calibrate_robot: a robot with both lidars 20 mm and 2 deg off is calibrated in one command that is killed after
-every stage; what is staged gets into the robot's place whole, and back again."""
+"""ros_calibrate_robot, killed and continued; and how what is staged gets into the robot's place and back."""
 
 import argparse
 import functools
@@ -195,13 +194,10 @@ def test_what_another_program_wrote_meanwhile_is_not_lost(robot):
     assert session.targets[0].place.read_text() == "another: 2\n"
 
 
-def test_a_session_of_another_robot_is_not_continued(robot, monkeypatch):
+def test_a_session_of_another_robot_is_not_continued_nor_two_at_a_time(robot, monkeypatch):
     monkeypatch.setenv("HELLO_FLEET_ID", "stretch-2")
     with pytest.raises(InputError, match="robot stretch-1, this one is stretch-2"):
         Session.open(robot)
-
-
-def test_two_at_a_time_are_one_too_many(robot):
     with locked(robot), pytest.raises(InputError, match="in progress"), locked(robot):
         pass
 

@@ -1,5 +1,4 @@
-"""Scenario files: what a stage could not be run with is an error before anything runs; and the table of tolerances, in
-which a row is all that a new one needs beside its error."""
+"""Scenario files, whose faults are errors before anything runs; and the table of tolerances."""
 
 from pathlib import Path
 from types import SimpleNamespace

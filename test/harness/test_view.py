@@ -24,7 +24,6 @@ from stretch_sim_cal.view import SHOWN, coloured, opened, residuals, thinned
 
 
 def asked(file=None, port=None, host=None):
-    """Return the view that a command with these options opens."""
     return opened(SimpleNamespace(view=False, view_file=file, view_port=port, view_host=host))
 
 
