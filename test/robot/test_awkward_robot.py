@@ -1,5 +1,4 @@
-"""What public robots have and the robots here have not: `$(find)`, meshes of packages that nothing installs, a
-footprint below base_link in the tree; and robots described as SDF."""
+"""What public robots have and the robots here have not; and robots described as SDF."""
 
 import contextlib
 import io

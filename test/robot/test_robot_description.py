@@ -1,5 +1,4 @@
-"""Descriptions: the real robot is read, and every broken one ends in one line that says what, where; surfaces as
-triangles, and a head that does not blind its own lidars."""
+"""Descriptions: the real robot is read, every broken one ends in one line; surfaces as triangles."""
 
 import os
 from pathlib import Path

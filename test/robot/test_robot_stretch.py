@@ -30,6 +30,11 @@ def test_the_commanded_arm_is_four_segments_and_back(stretch):
     assert STRETCH.commanded_positions(stretch, described) == pytest.approx(commanded)
     described.pop("arm_l2_joint")
     assert "arm_joint" not in STRETCH.commanded_positions(stretch, described)
+    newer = dict.fromkeys([f"arm_l{number}_joint" for number in (1, 2, 3, 4)], 0.1) | {"lift_joint": 0.5}
+    assert STRETCH.named_positions(newer) == pytest.approx({"lift": 0.5, "arm": 0.4})
+    older = {"arm_joint": 0.3, "joint_wrist_yaw": 1.0}
+    assert STRETCH.named_positions(older) == pytest.approx({"arm": 0.3, "wrist_yaw": 1.0})
+    assert STRETCH.named_positions({"arm_l1_joint": 0.1}) == {}
     extension = STRETCH.joint_positions(stretch, {"arm_joint": np.array([0.0, 0.52])})
     reach = link_transforms(stretch, extension, ["wrist_link"])["wrist_link"][:, 0, 3]
     assert np.isclose(np.diff(reach)[0], 0.52)

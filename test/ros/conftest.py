@@ -7,7 +7,6 @@ from stretch_sim_cal.harness.processes import isolated_environment, own_domain
 
 @pytest.fixture
 def graph(tmp_path):
-    """A ROS graph of the test's own."""
     from node_process import Graph
 
     with own_domain() as domain:
@@ -45,7 +44,6 @@ def ros(graph, monkeypatch):
 
 @pytest.fixture
 def client(graph):
-    """A client of drivers and nodes in the graph."""
     from node_process import robot_client
 
     with robot_client(graph.domain) as client:

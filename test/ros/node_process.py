@@ -76,7 +76,6 @@ class Ended:
 
     @property
     def error(self) -> str:
-        """The one line that says why it failed."""
         lines = [line for line in self.err.splitlines() if line.startswith("error:")]
         assert len(lines) == 1, self.err
         assert "Traceback" not in self.err, self.err
@@ -125,12 +124,10 @@ class Graph:
         return self.folder / "fleet" / "stretch-test" / "calibration_dual_lidar" / "dual_lidar_calibration.yaml"
 
     def start(self, program: str, *arguments: str) -> subprocess.Popen:
-        """Start a program as a process."""
         script = f"import sys; from stretch_sim_cal import programs; sys.exit(programs.{program}())"
         return self.start_script(script, *of_tests(program, arguments))
 
     def start_script(self, script: str, *arguments: str) -> subprocess.Popen:
-        """Start a Python script as a process."""
         return subprocess.Popen(
             [sys.executable, "-c", script, *arguments],
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=self.environment, cwd=self.folder,
@@ -244,7 +241,6 @@ def wait_for_line(process: subprocess.Popen, text: str, stream: str = "stdout") 
 
 
 def end_of(process: subprocess.Popen, timeout: float = 3 * PATIENCE) -> Ended:
-    """Wait until a process ends by itself."""
     try:
         out, err = process.communicate(timeout=timeout)
     finally:
@@ -279,7 +275,6 @@ def unseen_in_rviz(name: str, node) -> list[str]:
 
 
 def stop(process: subprocess.Popen, number: int = signal.SIGINT) -> int:
-    """End a process and return its exit code."""
     if process.poll() is None:
         process.send_signal(number)
         try:
@@ -322,7 +317,6 @@ class RobotClient:
             self._executor.spin_once(timeout_sec=0.02)
 
     def take(self, kind: type, topic: str, count: int = 1, latched: bool = False) -> list:
-        """Return the next `count` messages on a topic."""
         messages: list = []
         durability = DurabilityPolicy.TRANSIENT_LOCAL if latched else DurabilityPolicy.VOLATILE
         profile = QoSProfile(depth=max(10, count), durability=durability)
@@ -339,7 +333,6 @@ class RobotClient:
         return heard
 
     def time(self) -> float:
-        """Return the simulated time (s)."""
         return seconds(self.take(Clock, "/clock")[0].clock)
 
     def _meet(self, node: str = DRIVER) -> None:
@@ -359,7 +352,6 @@ class RobotClient:
         self.node.destroy_client(client)
 
     def send(self, names: list[str], *points, velocities: list[float] | None = None):
-        """Send a goal and return its handle."""
         self.spin_until(self._action.server_is_ready, "the action")
         self._meet()
         goal = FollowJointTrajectory.Goal()
@@ -380,7 +372,6 @@ class RobotClient:
         self.spin_until(canceled.done, "a cancel's answer")
 
     def call(self, kind: type, service: str, **request):
-        """Call a service and return its response."""
         client = self.node.create_client(kind, service)
         self.spin_until(client.service_is_ready, service)
         _, first, *further = service.split("/")
@@ -401,7 +392,6 @@ class RobotClient:
 
 @contextlib.contextmanager
 def robot_client(domain: int) -> Iterator[RobotClient]:
-    """Yield a client in a ROS domain."""
     with node_in(domain, "test_client") as (node, executor):
         yield RobotClient(node, executor)
 

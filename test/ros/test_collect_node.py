@@ -50,7 +50,6 @@ class Cell:
         publish_frames(self.client.node, calibrated_frames(self.truth))
 
     def collect(self, name, *arguments, only_one=True, **how):
-        """Run a collection into the folder of that name."""
         arguments = ("--speed-factor", "10", *arguments, *GRID, *SIMULATED_TIME)
         with alone() if only_one else contextlib.nullcontext():
             return self.graph.call("ros_collect_body_shape_data", name, *arguments, **how)
@@ -61,7 +60,6 @@ class Cell:
 
     @contextlib.contextmanager
     def runstop(self):
-        """The runstop is on."""
         self.client.call(SetBool, "/runstop", data=True)
         try:
             yield
@@ -69,7 +67,6 @@ class Cell:
             self.client.call(SetBool, "/runstop", data=False)
 
     def positions(self):
-        """Return the joints' positions now."""
         message = self.client.take(JointState, "/joint_states", 3)[-1]
         return dict(zip(message.name, message.position, strict=False))
 
@@ -99,7 +96,6 @@ def cell(tmp_path_factory):
 
 
 def faulty(graph, *arguments, **how):
-    """Return a cell whose simulator has arguments of its own."""
     return cell_in(graph.domain, graph.folder, *arguments, **how)
 
 

@@ -1,5 +1,4 @@
-"""The display nodes show the calibration and the body shape, as RViz's files ask for it; the footprint follows the arm,
-and is the largest while nobody says where the arm is."""
+"""The display nodes show calibration and body shape, as RViz's files ask for it; the footprint follows the arm."""
 
 import contextlib
 
@@ -24,7 +23,6 @@ from stretch_sim_cal.files import share_directory
 from stretch_sim_cal.geometry.shapes import Circle, ConvexPolygon, Ellipse, TaperedCapsule
 from stretch_sim_cal.harness.verdict import load_truth
 from stretch_sim_cal.recording.clouds import records_from_message, returns_from_message
-from stretch_sim_cal.robot.profile import stretch_profile
 from stretch_sim_cal.robot.stretch import nominal_description
 from stretch_sim_cal.ros.messages import joint_state_message, zone_markers
 
@@ -79,7 +77,6 @@ def write_model(path) -> None:
 
 @pytest.fixture
 def calibrated(graph):
-    """The graph, with a calibration whose floor is level."""
     write_calibration(graph.calibration_file, 0.028, normal=np.array([0.0, 0.0, 1.0]))
     return graph
 
@@ -166,18 +163,6 @@ def test_follows_the_arm_and_the_margins_and_sorts_the_returns(calibrated, clien
         timer.cancel()  # where the arm is, and so what is an obstacle, is unknown from here on
         client.spin_until(lambda: (heard.clear(), client.spin_for(0.5), not heard)[-1])
         assert stop(process) == 0
-
-
-@pytest.mark.parametrize(
-    ("positions", "expected"),
-    [
-        (dict.fromkeys(SEGMENTS, 0.1) | {"lift_joint": 0.5}, {"lift": 0.5, "arm": 0.4}),
-        ({"arm_joint": 0.3, "joint_wrist_yaw": 1.0}, {"arm": 0.3, "wrist_yaw": 1.0}),
-        ({"arm_l1_joint": 0.1}, {}),
-    ],
-)
-def test_joints_are_known_by_newer_and_older_names(positions, expected):
-    assert stretch_profile().named_positions(positions) == pytest.approx(expected)
 
 
 @pytest.mark.parametrize(

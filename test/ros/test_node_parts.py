@@ -1,5 +1,4 @@
-"""Parts of nodes: parameters take what people and launch files write, a signal ends a node, a watchdog counts silence
-only while the node listens, and simulated time has its pace."""
+"""Parts of nodes: parameters, signals, questions, the watchdog, and the pace of simulated time."""
 
 import contextlib
 import io
