@@ -1,6 +1,5 @@
 """The Python API: clouds in, a calibration out, with causes and remedies if it is refused."""
 
-import itertools
 import subprocess
 import sys
 from dataclasses import replace
@@ -16,7 +15,6 @@ from stretch_sim_cal.calibration.observations import load_beside, path_beside
 from stretch_sim_cal.errors import InputError, Refused
 from stretch_sim_cal.geometry.transforms import error
 from stretch_sim_cal.recording.rosbag import RecordingWriter
-from stretch_sim_cal.robot.profile import load_profile
 from stretch_sim_cal.sensor.sensor import load_sensor
 from stretch_sim_cal.simulation.embedded import xyz
 
@@ -48,6 +46,7 @@ def sparse():
 def refused():
     corridor = cal.simulate("stretch4", "long_corridor", FEW_RAYS, seed=3, frames=3)
     points = [[xyz(cloud) for cloud in clouds] for clouds in corridor.clouds.values()]
+    points[0] = np.stack([cloud[: min(map(len, points[0]))] for cloud in points[0]])
     return cal.calibrate(replace(corridor.rig, sensor=None), *points)
 
 
@@ -110,16 +109,6 @@ def test_what_is_saved_is_read_by_every_other_command(scene, result, tmp_path):
         assert CalibrationFile.load(path).robot_profile == named
 
 
-def test_points_alone_will_do_and_the_floor_may_be_left_out(scene):
-    rig = cal.Rig(scene.rig.base_from_left, scene.rig.base_from_right)
-    points = (
-        np.stack([xyz(cloud)[:10000] for cloud in scene.clouds["left"]]),
-        [xyz(cloud)[:10000] for cloud in scene.clouds["right"]],
-    )
-    result = cal.calibrate(rig, *points, floor=False)
-    assert result.floor is None and result.alignment.num_frames == PAIRS
-
-
 def test_a_refusal_has_its_cause_and_remedy_and_is_not_saved(refused, tmp_path):
     assert not refused.accepted and refused.floor is None
     finding = refused.findings[0]
@@ -156,19 +145,6 @@ def test_a_recording_gives_clouds_with_rings_and_the_description(sparse, tmp_pat
     assert cal.calibrate(rig, recorded, floor=False).alignment.num_frames == 2
     with pytest.raises(InputError, match="swapped"):
         cal.open_recording(tmp_path / "room", left_topic="/lidar_points_right", right_topic="/lidar_points_left")
-
-
-def test_a_recording_of_another_robot_is_opened_by_its_profile(scene, tmp_path):
-    profile = load_profile("two_lidar_manipulator")
-    with RecordingWriter(tmp_path / "room") as writer:
-        for tick, side in itertools.product(range(2), ("left", "right")):
-            lidar = profile.lidars[side]
-            write_cloud(writer, lidar.topic, lidar.frame, 100_000_000 * (tick + 1), scene.clouds[side][tick])
-    assert len(cal.open_recording(tmp_path / "room", robot="two_lidar_manipulator").left_clouds) == 2
-    with pytest.raises(InputError, match="lidar_points_left"):
-        cal.open_recording(tmp_path / "room")
-    with pytest.raises(InputError, match="has no topic .mast_lidar.points"):
-        cal.open_recording(tmp_path / "room", robot="three_lidar_amr")
 
 
 def test_a_rig_takes_a_sensor_by_name_path_or_object_and_links_by_their_older_names(scene, tmp_path):

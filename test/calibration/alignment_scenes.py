@@ -92,7 +92,6 @@ def room_of(sensor: str = "jt128_sparse") -> tuple[SimulatedScene, list[tuple[np
 
 
 def align(frames, initial, settings, method: str = "planes") -> AlignmentResult:
-    """Return what a method makes of frames."""
     alignment = alignment_method(method)(initial, settings)
     for left, right in frames:
         alignment.add(left, right)

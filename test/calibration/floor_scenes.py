@@ -25,7 +25,6 @@ Pair = tuple[np.ndarray, np.ndarray]
 
 
 def box(size, centre, yaw: float = 0.0) -> Surface:
-    """A box in the world."""
     return Surface(*solids.box(np.asarray(size, dtype=float))).moved(from_xyz_rpy(centre, [0, 0, yaw]))
 
 
@@ -35,7 +34,6 @@ def shaped(height: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> Surface:
 
 
 def solve(method: SupportFloor, pairs: Iterable[Pair]) -> FloorResult:
-    """Return the floor in pairs of clouds."""
     for left, right in pairs:
         method.add(left, right)
     return method.solve()

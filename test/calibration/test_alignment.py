@@ -1,5 +1,4 @@
-"""Alignment of two lidars: accuracy, covariance, robustness to what real data contains; what it observed is kept for
-later stages, and used with that alignment only. And the published method, with its warning."""
+"""Alignment of two lidars: accuracy, covariance, robustness, and what it observed, kept for later stages."""
 
 from dataclasses import replace
 
@@ -25,7 +24,6 @@ from stretch_sim_cal.simulation.embedded import EmbeddedSimulator
 
 @pytest.fixture(scope="module", params=["jt128_sparse"])
 def room(request):
-    """A room, its frames, and their alignment."""
     scene, frames = room_of(request.param)
     return scene, frames, align(frames, scene.initial, scene.settings)
 

@@ -25,7 +25,6 @@ def simulated(degrees: float, seed: int = 1) -> EmbeddedSimulator:
 
 
 def aligned(simulator: EmbeddedSimulator, **changes) -> AlignmentResult:
-    """Return what a good alignment answers."""
     left, right = (simulator.base_from_lidar(side) for side in ("left", "right"))
     covariance = np.diag([2e-4] * 3 + [5e-5] * 3) ** 2
     return AlignmentResult(inverse(left) @ right, covariance, 0.001, 20, "planes", 0.8, [], **changes)
@@ -51,7 +50,7 @@ def test_a_left_lidar_that_is_turned_is_reported_with_its_angle(degrees, seed, k
         assert abs(angle_told(warning) - degrees) < 0.55  # the deviation that it says of itself is 0.4 deg
 
 
-def test_what_is_missing_is_named_and_the_alignment_stays_as_it_is():
+def test_what_is_missing_is_named_and_a_refused_alignment_and_known_mounts_are_not_checked():
     simulator = simulated(1.0)
     good = aligned(simulator)
     for missing, told in (
@@ -60,10 +59,6 @@ def test_what_is_missing_is_named_and_the_alignment_stays_as_it_is():
     ):  # fmt: skip
         result, unchecked = checked(simulator, good, **missing)
         assert result is good and told in unchecked
-
-
-def test_a_refused_alignment_and_known_mounts_are_not_checked():
-    simulator = simulated(1.0)
     assert checked(simulator, aligned(simulator, refusals=["no"]))[0].warnings == []
     assert checked(simulator, file=CalibrationFile(data={"lidar_mounts": {}}))[0].warnings == []
 

@@ -46,7 +46,6 @@ AHEAD = np.array([[1.0, 0.0, 0.0]])
 
 
 def cells_of(clouds):
-    """Return what is collected of clouds (N, 3)."""
     cells = DirectionCells()
     for points in clouds:
         cells.add(Cloud(points))
@@ -106,9 +105,7 @@ def test_single_returns_from_elsewhere_are_not_summed_even_in_the_first_frame():
         (0.0, 0.0, 0.03, [0.98, 1.0]),
     ],
 )
-def test_cells_that_see_laths_and_the_wall_behind_are_left_out_but_not_those_of_slanting_walls_or_noisy_lidars(
-    across, behind, deviation, share
-):
+def test_cells_of_laths_and_the_wall_behind_are_left_out_but_not_of_slanting_walls(across, behind, deviation, share):
     """A wall 4 m ahead, slanting by `across`, seen every 0.2 deg by a channel."""
     random, azimuth = np.random.default_rng(5), np.radians(np.arange(-20.0, 20.0, 0.2))
     ways = np.column_stack([np.cos(azimuth), np.sin(azimuth), np.zeros(len(azimuth))])

@@ -26,7 +26,6 @@ def seen(scene):
 
 
 def seen_from_both(scene):
-    """Return the frames of both places."""
     found = []
     for number, place in enumerate(PLACES):
         scene.place(*place)

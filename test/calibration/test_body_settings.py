@@ -1,5 +1,4 @@
-"""The settings file of sweep, fit and zones: read by all, checked by key, saved with its comments. And the zones:
-points are distinguished by zone and height."""
+"""The settings file of sweep, fit and zones, and points by zone and height."""
 
 import numpy as np
 import pytest

@@ -53,7 +53,6 @@ ARMS, YAWS = (0.0, 0.2, 0.5), (-0.8, 0.4, 1.7)
 
 @functools.cache
 def fitted(settings=BodyShapeSettings(max_grid_points=40), arms=ARMS, yaws=YAWS):
-    """A fit that several tests look at."""
     return fit_body_shape(samples(arms, yaws), settings, outlines_at)
 
 

@@ -80,11 +80,10 @@ def assert_covered(lidars, *others):
 
 
 def calibrated(recording, out, *options):
-    """Return the exit code of `calibrate`."""
     return cli.main(["calibrate", str(recording), "--out", str(out), "--sensor", SENSOR, *options])
 
 
-def test_lidars_floor_and_wheels_are_found_with_an_honest_covariance(driven, result):
+def test_lidars_floor_wheels_odometry_and_stations_are_found_with_an_honest_covariance(driven, result):
     assert result.accepted, result
     errors = result.errors(driven.truth)
     assert errors.mm < 1.0 and errors.deg < 0.02 and errors.floor.height_mm < 0.7 and errors.floor.tilt_deg < 0.05
@@ -93,17 +92,11 @@ def test_lidars_floor_and_wheels_are_found_with_an_honest_covariance(driven, res
     assert_covered(errors.pairs["left", "right"], errors.floor, errors.wheels["left"])
     assert "relative to the centre of rotation" in str(result) and "direction of driving" in result._repr_html_()
     assert result.wheels.enough and "straight ahead" in result.wheels.gain.words and "deg" in result.wheels.gain.words
-
-
-def test_odometry_s_errors_are_found(driven, result):
     true, found = driven.simulator.driving.errors, result.wheels.odometry
     for name, value in (("scale_y", true.scale[1]), ("turn", true.track_width)):
         assert abs(found[name] - value) < 4.0 * found[f"{name}_std"], name
     assert found["turn_std"] < 0.002 and found["scale_y_std"] < 0.01
     assert 0.3 < result.wheels.slip < 2.0
-
-
-def test_the_stations_are_where_the_robot_stood(driven, result):
     start = np.linalg.inv(driven.stations[0].world_from_footprint)
     first = np.linalg.inv(result.wheels.stations[0])
     for found, station in zip(result.wheels.stations, driven.stations, strict=True):
@@ -199,9 +192,7 @@ def test_an_uneven_floor_tilts_a_robot_that_turns_to_all_sides(way, tilt, array,
 
 
 @pytest.mark.parametrize(("turns", "codes"), [((0, 0, 0, 0), ["floor_near_robot"]), ((0, 1, 2, 3), [])])
-def test_a_floor_that_slopes_at_the_first_station_refuses_only_a_drive_without_turns(
-    turns, codes, array, driven, result
-):
+def test_a_slope_at_the_first_station_refuses_only_a_drive_without_turns(turns, codes, array, driven, result):
     sloping = dataclasses.replace(result.floor, refusals=[Finding("floor_near_robot", "it is off the plane")])
     stations = [from_xyz_rpy((0.0, 0.0, 0.0), (0.0, 0.0, turn * np.pi / 2)) for turn in turns]
     drive = Drive(State((driven.rig.base_from_left,), (np.zeros(0),)), stations, np.zeros(3), STANCE)
@@ -379,7 +370,6 @@ def recording_on_the_move(on_the_move, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def result_on_the_move(on_the_move, recording_on_the_move):
-    """What a recording with scans on the move gives."""
     return cal.calibrate_by_driving(on_the_move.rig, cal.open_drive(recording_on_the_move, continuous=True))
 
 
@@ -481,7 +471,7 @@ def test_clouds_whose_points_have_no_time_of_their_own_are_refused(on_the_move, 
     assert refused.startswith("error: ") and told in refused and "without --continuous" in refused
 
 
-def test_a_drive_without_scans_on_the_move_says_that_asking_for_them_adds_nothing(
+def test_asking_a_drive_without_scans_on_the_move_for_them_adds_nothing(
     on_the_move, result_on_the_move, tmp_path, monkeypatch, capsys
 ):
     stops = [station for station in on_the_move.stations if station.sweep is None]

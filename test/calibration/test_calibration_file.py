@@ -1,5 +1,4 @@
-"""The calibration file: what is read from published files, what an update leaves alone, what is refused. And the
-robot's values file: what the vendor's own description makes of it, and what a write leaves alone."""
+"""The calibration file and the robot's values file: what is read, what an update leaves alone, what is refused."""
 
 import datetime
 import re

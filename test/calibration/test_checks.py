@@ -7,15 +7,7 @@ import numpy as np
 import pytest
 from made_results import by_arm_and_wheels
 
-from stretch_sim_cal.calibration.calibration_file import (
-    FLOORS,
-    FOOTPRINT,
-    MOUNTS,
-    RIGHT_TO_LEFT,
-    WHEELS,
-    CalibrationFile,
-    Entry,
-)
+from stretch_sim_cal.calibration import calibration_file as keys
 from stretch_sim_cal.calibration.checks import Change, Described, changes, concerns, deviations, problems
 from stretch_sim_cal.geometry.planes import Plane, footprint_from_base
 from stretch_sim_cal.geometry.transforms import from_xyz_rpy
@@ -30,13 +22,13 @@ def file(
     floor=(0.0, 0.0, 1.0), height=0.03, covariance=SURE, floor_covariance=SURE[2:5, 2:5], age=0, floor_age=0, **more
 ):
     entries = {
-        RIGHT_TO_LEFT: Entry(timestamp=NOW - datetime.timedelta(days=age), covariance=covariance),
-        FOOTPRINT: Entry(timestamp=NOW - datetime.timedelta(days=floor_age), covariance=floor_covariance),
+        keys.RIGHT_TO_LEFT: keys.Entry(timestamp=NOW - datetime.timedelta(days=age), covariance=covariance),
+        keys.FOOTPRINT: keys.Entry(timestamp=NOW - datetime.timedelta(days=floor_age), covariance=floor_covariance),
     }
     plane = Plane.from_coefficients(floor, height)
     right = more.pop("right_to_left", POSE)
     to_left = {} if right is None else {"right": right}
-    return CalibrationFile(to_left, **{"floor_plane": plane, "entries": entries, **more})
+    return keys.CalibrationFile(to_left, **{"floor_plane": plane, "entries": entries, **more})
 
 
 @pytest.mark.parametrize(
@@ -77,7 +69,7 @@ def test_entries_of_two_robots_are_a_problem():
     (concern,) = concerns(mixed, NOW, "b")
     assert concern.endswith(": belongs to robot a, this one is b")
     whole = by_arm_and_wheels(np.random.default_rng(1))
-    for key in (RIGHT_TO_LEFT, MOUNTS, WHEELS):
+    for key in (keys.RIGHT_TO_LEFT, keys.MOUNTS, keys.WHEELS):
         for name, found in (("q", ["its entries belong to different robots: q, r"]), ("unknown", [])):
             assert problems(whole.updated({key: {"robot_id": name}})) == found, key
 
@@ -125,7 +117,7 @@ def test_two_files_differ_by_what_they_have_in_common():
 
 def mounts(left, deviation=1e-3):
     poses = {"left": left.tolist(), "right": (left @ POSE).tolist()}
-    return {MOUNTS: {"data": poses, "covariance": (np.eye(12) * deviation**2).tolist()}}
+    return {keys.MOUNTS: {"data": poses, "covariance": (np.eye(12) * deviation**2).tolist()}}
 
 
 def test_a_change_is_given_in_sigmas_of_both_calibrations():
@@ -138,7 +130,7 @@ def test_a_change_is_given_in_sigmas_of_both_calibrations():
     assert floor.distance == pytest.approx(1e-3, rel=1e-3) and floor.angle == pytest.approx(1e-3, rel=1e-3)
     assert floor.before == floor.after == pytest.approx((1e-4, 1e-4))
     assert floor.sigmas == pytest.approx(10.0 / np.sqrt(3.0), rel=1e-3)  # 10 and 10, over the square root of 2 times 3
-    by_alias = [file(entries={key: Entry(covariance=SURE[2:5, 2:5])}, right_to_left=None) for key in FLOORS]
+    by_alias = [file(entries={key: keys.Entry(covariance=SURE[2:5, 2:5])}, right_to_left=None) for key in keys.FLOORS]
     assert [changes(each, after)[0].sigmas for each in by_alias] == pytest.approx([floor.sigmas] * 3)
     unlike = np.diag([1e-4, 2e-4, 3e-4, 6e-4, 5e-4, 4e-4]) ** 2
     assert changes(file(covariance=unlike), file())[0].before == pytest.approx((3e-4, 6e-4))
@@ -172,14 +164,14 @@ def test_a_change_to_the_wheels_is_planar_and_the_short_way_round():
     before = by_arm_and_wheels(np.random.default_rng(1))
     turn, poses = from_xyz_rpy((0.0, 0.0, 1.0), (0, 0, 3.5)), before.footprint_from_lidar
     turned = {name: (turn @ pose).tolist() for name, pose in poses.items()}
-    left, right = changes(before, before.updated({WHEELS: {"data": turned}}))[-2:]
+    left, right = changes(before, before.updated({keys.WHEELS: {"data": turned}}))[-2:]
     assert (left.what, right.what) == ("left lidar to the wheels", "right lidar to the wheels")
     assert left.angle == right.angle == pytest.approx(2 * np.pi - 3.5) and left.sigmas > 10
 
 
 def test_an_entry_whose_name_is_nearly_one_that_is_read_is_reported():
     ours = {"right_to_left_transfrom": {}, "my_notes": {}, "mast_to_left_transform": {"data": np.eye(4).tolist()}}
-    found = concerns(CalibrationFile.from_mapping(ours), NOW)
+    found = concerns(keys.CalibrationFile.from_mapping(ours), NOW)
     assert [each for each in found if "is not read" in each] == [
         "right_to_left_transfrom: is not read; did you mean right_to_left_transform?"
     ]

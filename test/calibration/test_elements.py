@@ -43,7 +43,6 @@ def elements_between(scans: list[np.ndarray], heading: float) -> Elements:
 
 
 def yaw_of(found: Elements) -> float:
-    """Return the yaw (rad) that the factors ask for."""
     by_yaw = found.jacobian[:, 5]
     return float(-np.sum(found.weights * by_yaw * found.residuals) / np.sum(found.weights * by_yaw**2))
 

@@ -130,13 +130,10 @@ def test_an_error_of_the_units_comes_out_or_is_covered_by_the_covariance_or_refu
             assert np.linalg.norm((estimated - true)[put_in]) < 0.8 * np.linalg.norm(true[put_in])
 
 
-def test_nothing_moves_and_what_the_driver_leaves_uncorrected_is_found(result):
+def test_what_the_driver_leaves_uncorrected_is_found_and_each_lidars_errors_are_taken_out(result):
     assert result.accepted and result.diagnostics["motion_rotation"] < np.radians(0.03)
     for unit_found in result.observations.units:
         assert tuple(unit_found[[CENTRE_SHARE, FIRING_SHARE]]) == REAL.uncorrected_shares == (1.0, 1.0)
-
-
-def test_what_was_observed_takes_each_lidars_errors_out(result):
     scene = drawn_scene()
     for side in SIDES:
         cloud, lidar = return_columns(returns_of(getattr(scene, side)[0])), scene.simulator.lidar(side)

@@ -1,5 +1,4 @@
-"""Faulty recordings: a lidar that moves against the other, mirrored and exchanged clouds, ranges that are too long, a
-person in one scan. A result that is accepted is right within its covariance."""
+"""Faulty recordings: a result that is accepted is right within its covariance."""
 
 from dataclasses import replace
 

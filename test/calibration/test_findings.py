@@ -39,7 +39,6 @@ def moved(millimetres=0.0, degrees=0.0):
 
 
 def of_model(*poses):
-    """Return refusals and warnings as one list."""
     return [finding for found in findings.model_findings(*poses, ("front", "rear")) for finding in found]
 
 
@@ -120,88 +119,76 @@ def test_lidars_that_may_be_swapped_are_named_and_one_lidar_has_no_other(pose, r
         assert findings.model_findings(DESCRIBED, pose, lidars)[0][0].remedy == said
 
 
-SUPPORT = {"area": 1.0, "gap": 150 * DEGREE, "gap_bearing": 0.5 * np.pi, "level_share": 0.6}
-
-
-@pytest.mark.parametrize("changes, worst_place, deviations, warning, refusal, figure", [
-    ({}, "", (0.005, 0.1), [], [], ""),
-    ({"area": 0.99}, "", (0, 0), [], ["little_floor"], " 0.99 m2 of floor support the plane, 1 m2"),
-    ({"gap": 151 * DEGREE}, "", (0, 0), [], ["floor_on_one_side"], " 151 deg to the left (at most 150"),
-    ({"level_share": 0.59}, "", (0, 0), [], ["floor_not_plane"], " 59 % of it within 1.5 m"),
-    ({"level_share": 0.5}, "high", (0, 0), [], ["floor_not_plane"], " 50 % of it within 1.5 m"),
-    ({"level_share": 0.75}, "high", (0, 0), ["floor_partly_level"], [], "25 % of the floor"),
-    ({}, "", (0.0051, 0), [], ["uncertain_floor"], " 5.10 mm, at most 5"),
-    ({}, "", (0, 0.101), [], ["uncertain_floor"], " 0.101 deg, at most 0.100 deg"),
-])  # fmt: skip
-def test_the_support_of_a_floor_has_limits(changes, worst_place, deviations, warning, refusal, figure):
-    found, tilt = Findings(), deviations[1] * DEGREE
-    covariance = np.diag(np.square([deviations[0], 0.5 * tilt, tilt])) * (1 - 1e-9)
-    support = Support(unevenness=0.0, **SUPPORT | changes)
-    floor_findings.check_support(found, support, worst_place, covariance, np.zeros((3, 3)), FloorSettings())
-    assert (codes(found.warnings), codes(found.refusals)) == (warning, refusal)
-    assert all(figure in f" {finding}" for finding in found.warnings + found.refusals)
-
-
-@pytest.mark.parametrize(("share", "remedy"), [(0.9, "move the robot to even floor"), (0.1, "record more pairs")])
-def test_a_floor_whose_unevenness_makes_it_too_uncertain_is_to_be_left(share, remedy):
-    found, covariance = Findings(), np.diag(np.square([0.001, 0.12 * DEGREE, 0.12 * DEGREE]))
-    support = Support(unevenness=0.0, **SUPPORT)
-    floor_findings.check_support(found, support, "", covariance, share * covariance, FloorSettings())
-    assert codes(found.refusals) == ["uncertain_floor"] and found.refusals[0].remedy.startswith(remedy)
-
-
 RISE = 1.5**2 / 2  # m within 1.5 m per unit of curvature
+SUPPORT = {"area": 1.0, "gap": 150 * DEGREE, "gap_bearing": 0.5 * np.pi, "level_share": 0.6, "unevenness": 0.0}
 
 
-@pytest.mark.parametrize("shape, warning, refusal, figures", [
-    ({"curvature": (0.0004 / RISE, 0, 0), "unevenness": 0.0005}, [], [], ()),
-    ({"curvature": (0, 0.001 / RISE, 0)}, ["floor_curved"], [], ("1.0 mm within 1.5 m",)),
-    ({"curvature": (0, 0, -0.0031 / RISE)}, [], ["floor_not_plane"], ("3.1 mm within 1.5 m",)),
-    ({"unevenness": 0.0006}, ["floor_uneven"], [], ("0.6 mm",)),
-    ({"step": Step(0.8, 0.0, 0.012)}, ["floor_step"], [], ("0.8 m ahead", "12.0 mm higher")),
-    ({"step": Step(0.3, 0.0, 0.012)}, ["floor_step"], [], ()),
-    ({"step": Step(0.29, np.pi, -0.004)}, [], ["floor_step"], ("4.0 mm lower",)),
-    ({"step": Step(0.5, 0.0, 0.0, -0.01)}, ["floor_step"], [], ("bends 0.5 m ahead", "falls by 0.57 deg")),
-])  # fmt: skip
-def test_a_curve_of_half_a_millimetre_is_reported_one_of_three_refused(shape, warning, refusal, figures):
+def of_floor(check, *given):
     found = Findings()
+    getattr(floor_findings, check)(found, *given)
+    return found
+
+
+def support(millimetres=0.0, degrees=0.0, worst_place="", of_unevenness=0.0, **changes):
+    """Return the findings on a floor with these standard deviations, such a share of which is by its unevenness."""
+    covariance = np.diag(np.square([1e-3 * millimetres, 0.5 * degrees * DEGREE, degrees * DEGREE])) * (1 - 1e-9)
+    seen, systematic = Support(**SUPPORT | changes), of_unevenness * covariance
+    return of_floor("check_support", seen, worst_place, covariance, systematic, FloorSettings())
+
+
+def shape(**shape):
     flat = {"curvature": (0.0, 0.0, 0.0), "unevenness": 0.0, "seen_alike": 0.0, "step": None}
-    floor_findings.check_shape(found, SimpleNamespace(**flat | shape))
-    assert (codes(found.warnings), codes(found.refusals)) == (warning, refusal)
-    assert all(figure in finding for finding in found.warnings + found.refusals for figure in figures)
+    return of_floor("check_shape", SimpleNamespace(**flat | shape))
 
 
-@pytest.mark.parametrize("increment, deviation, warned, refused, figure", [
-    ((0.0029, 0.0, 0.0), 0.001, False, False, ""), ((-0.0031, 0.0, 0.0), 1.0, False, True, "3.10 mm and 0.000 deg"),
-    ((0.0, 0.08 * DEGREE, 0.07 * DEGREE), 1.0, False, True, "0.00 mm and 0.106 deg"),
-    ((0.0010, 0.0, 0.0), 0.00025, False, False, ""), ((0.0010, 0.0, 0.0), 0.00024, True, False, "1.00 mm"),
-])  # fmt: skip
-def test_two_floors_are_one_within_the_alignments_uncertainty(increment, deviation, warned, refused, figure):
-    found = Findings()
-    covariance = np.diag([deviation, DEGREE, DEGREE]) ** 2
-    floor_findings.check_disagreement(found, (np.array(increment), covariance))
-    assert codes(found.warnings) == ["lidars_disagree"] * warned
-    assert codes(found.refusals) == ["lidars_disagree"] * refused
-    assert all(figure in finding for finding in found.warnings + found.refusals)
+def disagreement(height, degrees=(0.0, 0.0), deviation=1.0):
+    increment = np.array([height, *degrees]) * [1.0, DEGREE, DEGREE]
+    return of_floor("check_disagreement", (increment, np.diag([deviation, DEGREE, DEGREE]) ** 2))
 
 
-@pytest.mark.parametrize(
-    "height, tilt, refused", [(0.001, 0.05 * DEGREE, False), (0.0011, 0.0, True), (0.0, 0.051 * DEGREE, True)]
-)
-def test_a_robot_that_moved_against_the_floor_is_refused_from_a_millimetre(height, tilt, refused):
-    found = Findings()
-    floor_findings.check_motion(found, (4, height, tilt), 10)
-    assert [bool(found.warnings), bool(found.refusals)] == [not refused, refused]
-    (sentence,) = found.warnings + found.refusals
-    assert f"after frame 4 of 10 it is {1e3 * height:.2f} mm and {tilt / DEGREE:.3f} deg off" in sentence
+def motion(height, degrees):
+    return of_floor("check_motion", (4, height, degrees * DEGREE), 10)
 
 
-def test_no_motion_is_no_finding_and_a_floor_that_one_lidar_sees_no_disagreement():
-    found = Findings()
-    floor_findings.check_motion(found, None, 10)
-    assert not found.warnings + found.refusals
-    floor_findings.check_disagreement(found, None)
-    assert codes(found.warnings) == ["floor_of_one_lidar"] and not found.refusals
+# A call, then the codes of its warnings and refusals, and figures of its only finding.
+FLOOR = [
+    (lambda: support(5.0, 0.1), [], []),
+    (lambda: support(area=0.99), [], ["little_floor"], " 0.99 m2 of floor support the plane, 1 m2"),
+    (lambda: support(gap=151 * DEGREE), [], ["floor_on_one_side"], " 151 deg to the left (at most 150"),
+    (lambda: support(level_share=0.59), [], ["floor_not_plane"], " 59 % of it within 1.5 m"),
+    (lambda: support(worst_place="high", level_share=0.5), [], ["floor_not_plane"], " 50 % of it within 1.5 m"),
+    (lambda: support(worst_place="high", level_share=0.75), ["floor_partly_level"], [], "25 % of the floor"),
+    (lambda: support(5.1), [], ["uncertain_floor"], " 5.10 mm, at most 5"),
+    (lambda: support(0.0, 0.101), [], ["uncertain_floor"], " 0.101 deg, at most 0.100 deg"),
+    (lambda: support(1.0, 0.12, of_unevenness=0.9), [], ["uncertain_floor"], "; move the robot to even floor"),
+    (lambda: support(1.0, 0.12, of_unevenness=0.1), [], ["uncertain_floor"], "; record more pairs"),
+    (lambda: shape(curvature=(0.0004 / RISE, 0, 0), unevenness=0.0005), [], []),
+    (lambda: shape(curvature=(0, 0.001 / RISE, 0)), ["floor_curved"], [], "1.0 mm within 1.5 m"),
+    (lambda: shape(curvature=(0, 0, -0.0031 / RISE)), [], ["floor_not_plane"], "3.1 mm within 1.5 m"),
+    (lambda: shape(unevenness=0.0006), ["floor_uneven"], [], "0.6 mm"),
+    (lambda: shape(step=Step(0.8, 0.0, 0.012)), ["floor_step"], [], "0.8 m ahead", "12.0 mm higher"),
+    (lambda: shape(step=Step(0.3, 0.0, 0.012)), ["floor_step"], []),
+    (lambda: shape(step=Step(0.29, np.pi, -0.004)), [], ["floor_step"], "4.0 mm lower"),
+    (lambda: shape(step=Step(0.5, 0.0, 0.0, -0.01)), ["floor_step"], [], "bends 0.5 m ahead", "falls by 0.57 deg"),
+    (lambda: disagreement(0.0029, deviation=0.001), [], []),
+    (lambda: disagreement(-0.0031), [], ["lidars_disagree"], "3.10 mm and 0.000 deg"),
+    (lambda: disagreement(0.0, (0.08, 0.07)), [], ["lidars_disagree"], "0.00 mm and 0.106 deg"),
+    (lambda: disagreement(0.001, deviation=0.00025), [], []),
+    (lambda: disagreement(0.001, deviation=0.00024), ["lidars_disagree"], [], "1.00 mm"),
+    (lambda: of_floor("check_disagreement", None), ["floor_of_one_lidar"], []),
+    (lambda: of_floor("check_motion", None, 10), [], []),
+    (lambda: motion(0.001, 0.05), ["moved"], [], "after frame 4 of 10 it is 1.00 mm and 0.050 deg off"),
+    (lambda: motion(0.0011, 0.0), [], ["moved"], "after frame 4 of 10 it is 1.10 mm and 0.000 deg off"),
+    (lambda: motion(0.0, 0.051), [], ["moved"], "after frame 4 of 10 it is 0.00 mm and 0.051 deg off"),
+]
+
+
+@pytest.mark.parametrize("check, warnings, refusals, figures", [(*each[:3], each[3:]) for each in FLOOR])
+def test_a_check_of_the_floor_reports_beyond_its_limit(check, warnings, refusals, figures):
+    found = check()
+    assert (codes(found.warnings), codes(found.refusals)) == (warnings, refusals)
+    for finding in found.warnings + found.refusals:
+        assert all(figure in f" {finding}; {finding.remedy}" for figure in figures)
 
 
 SENSOR = load_sensor("jt128")

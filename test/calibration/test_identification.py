@@ -37,7 +37,7 @@ def identified():
     return simulator, stations, identify(stations, right_to_left(simulator, nominal=True))
 
 
-def test_parameters_that_the_scene_does_not_determine_are_listed(identified):
+def test_what_the_scene_does_not_determine_is_listed_and_residuals_no_longer_depend_on_the_channel(identified):
     _, _, result = identified
     for side, unit in enumerate(result.units):
         prior = np.sqrt(np.diag(result.models[side].prior_covariance()))
@@ -45,6 +45,11 @@ def test_parameters_that_the_scene_does_not_determine_are_listed(identified):
         assert "range_offset" not in unit.not_determined
         assert unit.standard_deviations[OFFSET] <= NOT_DETERMINED * prior[OFFSET]
     assert any(sentence.startswith("range_offset") and "left minus right" in sentence for sentence in result.trade_offs)
+    for found in identified[2].residuals:
+        counts = np.maximum(np.bincount(found.channel), 1)
+        means = [np.bincount(found.channel, values) / counts for values in (found.before, found.after)]
+        assert np.std(found.after) < 0.9 * np.std(found.before)
+        assert np.std(means[1]) < 0.3 * np.std(means[0])
 
 
 def test_the_range_noise_is_that_of_the_sensor_file_and_that_of_weak_echoes_is_not_determined(identified):
@@ -56,14 +61,6 @@ def test_the_range_noise_is_that_of_the_sensor_file_and_that_of_weak_echoes_is_n
         assert np.abs(sizes[0] / sizes[1] - 1.0).max() < 0.2
         assert np.median(np.abs(sizes[0] / sizes[1] - 1.0)) < 0.03
         assert not np.isfinite(law.deviations[3])  # hardly any echo is weak here
-
-
-def test_residuals_are_smaller_and_do_not_depend_on_the_channel_once_the_errors_are_taken_out(identified):
-    for found in identified[2].residuals:
-        counts = np.maximum(np.bincount(found.channel), 1)
-        means = [np.bincount(found.channel, values) / counts for values in (found.before, found.after)]
-        assert np.std(found.after) < 0.9 * np.std(found.before)
-        assert np.std(means[1]) < 0.3 * np.std(means[0])
 
 
 @pytest.mark.long

@@ -43,14 +43,12 @@ def result(scene):
 
 @pytest.fixture(scope="module")
 def kept(result, tmp_path_factory):
-    """The file with the result, its observations beside it."""
     path = tmp_path_factory.mktemp("kept") / "calibration.yaml"
     result.save(path, robot_id="amr-1")
     return path
 
 
 def fed(array, clouds):
-    """Return an array of lidars with clouds added."""
     for each in pipeline.together(clouds):
         array.add(each)
     return array
@@ -62,7 +60,7 @@ def assert_within(errors, floor=True):
     assert not floor or errors.floor.nees < 5.4
 
 
-def test_three_lidars_are_found_as_exactly_as_their_covariances_say(scene, result):
+def test_three_lidars_are_found_as_exactly_as_their_covariances_say_and_shown_by_pair(scene, result):
     assert result.accepted, result.findings
     assert scene.rig.names == NAMES and all(pair.used for pair in result.array.pairs)
     assert_within(result.errors(scene.truth))
@@ -73,6 +71,13 @@ def test_three_lidars_are_found_as_exactly_as_their_covariances_say(scene, resul
         offset = result.sensor_errors[name]["range_offset"]
         true = scene.simulator.lidar(name).unit.values[0]
         assert abs(offset.value - true) < 4.0 * offset.standard_deviation
+    said = str(result)
+    for text in ("3 lidars in one estimate", "mast: xyz", "overlap", "base_link lies", "accepted"):
+        assert text in said
+    page = result._repr_html_()
+    assert "left from mast, x" in page and "left from right, about z" in page
+    with pytest.raises(InputError, match="lidar 'top': available: left, right, mast"):
+        result.transform("left", "top")
 
 
 @pytest.mark.long
@@ -130,16 +135,6 @@ def test_mounts_tie_lidars_that_nothing_else_does(scene):
     assert nees(off, found.array.pose_covariance[12:, 12:]) < 3.7
 
 
-def test_one_lidar_gives_the_floor_and_nothing_to_align(scene):
-    rig = cal.Rig.from_urdf(
-        scene.simulator.nominal_description, sensor=scene.rig.sensor, robot=ROBOT, lidars=["lidar_left_link"]
-    )
-    found = cal.calibrate(rig, {"lidar_left_link": scene.clouds["left"]})
-    assert found.accepted and found.alignment.method == "one_lidar" and found.alignment.overlap == 1.0
-    assert nees(floor_between(found.floor.plane, scene.truth.floor), found.floor.covariance) < 5.4
-    assert list(found.sensor_errors) == ["lidar_left_link"] and "one lidar" in str(found)
-
-
 def test_a_file_of_one_lidar_has_the_identity_and_no_transform_and_nothing_of_it_can_drift():
     pose = from_xyz_rpy((0.1, 0.2, 1.3), (0.1, 0.5, -2.1))
     file = with_lidars(CalibrationFile(), LidarPoses.of_one_lidar("front", pose), "one")
@@ -170,14 +165,6 @@ def test_a_floor_method_gets_the_identity_for_one_lidar(monkeypatch):
     assert np.array_equal(given[0][1], np.eye(4))
 
 
-def test_a_result_shows_every_pair_and_every_lidar(result):
-    said = str(result)
-    for text in ("3 lidars in one estimate", "mast: xyz", "overlap", "base_link lies", "accepted"):
-        assert text in said
-    page = result._repr_html_()
-    assert "left from mast, x" in page and "left from right, about z" in page
-
-
 @pytest.mark.parametrize(
     ("call", "message"),
     [
@@ -198,12 +185,7 @@ def test_what_cannot_be_used_is_named_in_one_line(scene, call, message):
     assert "\n" not in str(caught.value)
 
 
-def test_no_lidar_is_known_by_another_name(result):
-    with pytest.raises(InputError, match="lidar 'top': available: left, right, mast"):
-        result.transform("left", "top")
-
-
-def test_a_file_names_the_further_lidars_beside_and_gives_all_and_what_their_errors_have_in_common_back(result, kept):
+def test_a_file_names_the_further_lidars_beside_and_gives_all_and_what_was_observed_back(result, kept):
     file = CalibrationFile.load(kept)
     assert file.entries["mast_to_left_transform"].robot_id == "amr-1" and file.floor_plane is not None
     assert list(file.with_alignment(result.alignment, "x").to_left) == ["right", "mast"]
@@ -215,6 +197,10 @@ def test_a_file_names_the_further_lidars_beside_and_gives_all_and_what_their_err
     del file.data["mast_to_left_transform"]["covariance_with_right"]
     with pytest.raises(InputError, match="has no covariance of right, mast; align the lidars again"):
         of_file(file, result.rig.base_from_left)
+    file = CalibrationFile.load(kept)
+    assert load_beside(file).names == NAMES
+    del file.data["mast_to_left_transform"]
+    assert load_beside(CalibrationFile.from_mapping(file.data, file.path)) is None
 
 
 class Doubting:
@@ -251,13 +237,6 @@ def test_a_floor_method_for_two_sees_the_points_of_all_lidars(scene, result):
         floors.append(fed(floor, {name: scene.clouds[name] for name in names}).solve())
     assert floors[1].num_inliers > 1.2 * floors[0].num_inliers
     assert abs(floor_between(floors[1].plane, scene.truth.floor)[0]) < 0.01  # it knows of no range offsets
-
-
-def test_what_was_observed_of_all_lidars_is_kept(kept):
-    file = CalibrationFile.load(kept)
-    assert load_beside(file).names == NAMES
-    del file.data["mast_to_left_transform"]
-    assert load_beside(CalibrationFile.from_mapping(file.data, file.path)) is None
 
 
 def test_observations_are_the_same_in_any_order_of_the_lidars(result):

@@ -180,9 +180,7 @@ def test_an_error_of_the_robot_is_named_and_hardly_moves_the_mounts(robot, robot
 
 @pytest.mark.long
 @pytest.mark.parametrize(("by", "length"), [(-0.04, 0.3), (0.02, 0.5)])
-def test_near_ranges_that_err_as_no_unit_of_the_sensor_file_does_are_named_and_hardly_move_the_mounts(
-    robot, by, length
-):
+def test_near_ranges_that_err_as_no_unit_does_are_named_and_hardly_move_the_mounts(robot, by, length):
     """As data sheets allow it: several centimetres at a few decimetres."""
     simulator, samples = recorded(robot, poses=POSES[:4])
     for sample in samples:

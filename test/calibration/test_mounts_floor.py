@@ -155,8 +155,6 @@ OPTIONS = SimpleNamespace(
 
 
 class Heard:
-    """Frames as a node hears them, all at once."""
-
     def __init__(self, *edges):
         self.tree = FrameTree()
         for parent, child, transform in edges:

@@ -118,7 +118,6 @@ def posed(robot, name, values):
 
 @pytest.fixture(scope="module")
 def start(robot):
-    """The information that there is before any pose."""
     unknowns = RobotUnknowns(robot.surfaces, SETTINGS, robot.nominal)
     lidars = map(np.linalg.inv, mount_covariances(robot.nominal))
     return block_diag(*lidars, np.diag(1.0 / unknowns.variances()[unknowns.first_link :]))

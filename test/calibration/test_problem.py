@@ -1,5 +1,4 @@
-"""The problem and its solver against the same problem written out: derivatives, elimination,
-priors, the lidars' errors."""
+"""The problem and its solver against the same problem written out."""
 
 from dataclasses import replace
 
@@ -58,13 +57,11 @@ def lidars_with(spread, span=0.0, channels=4, lidars=2, **model):
 
 
 def see(seen, columns, values, deviations):
-    """Let unknowns be seen with these values and standard deviations."""
     seen.information[columns, columns] = deviations**-2.0
     seen.gradient[columns] = values * deviations**-2.0
 
 
 def columns_of(unit, model, kind):
-    """Return the columns of a kind of channels' errors of a unit."""
     return unit.start + np.arange(model.size)[model.of_kind(kind)]
 
 

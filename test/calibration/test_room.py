@@ -1,5 +1,4 @@
-"""The residual block of the room against its definition: the squared heights of cells over
-patches, by finite differences."""
+"""The residual block of the room against its definition, by finite differences."""
 
 from dataclasses import replace
 
@@ -46,7 +45,6 @@ class Room:
         return room_block(self.lidars, state, self.noise, 0.0, GRIDS, trust)
 
     def moved(self, columns, by, trust=NEARBY):
-        """Return the block at the truth with some unknowns changed."""
         change = np.zeros(self.unknowns.size)
         change[columns] = by
         return self.at(self.unknowns.moved(self.state, change), trust)
@@ -113,11 +111,16 @@ def test_its_normal_equations_are_the_derivatives_of_the_squared_heights(room):
     assert np.sqrt(np.mean(np.square(off))) < 0.15
 
 
-def test_at_the_truth_gaps_are_as_large_as_their_variances_say(room):
+def test_at_the_truth_gaps_are_as_large_as_their_variances_say_and_floor_that_one_lidar_alone_sees_counts(room):
     gaps, kept = room.block.gaps, room.block.weights > 0
     assert np.mean(gaps.values[kept] ** 2 / gaps.variances[kept]) == pytest.approx(1.0, abs=0.35)
     assert room.block.rmse == pytest.approx(np.sqrt(np.mean(gaps.values[kept] ** 2)))
     assert room.block.num_used == kept.sum() / GRIDS > 30
+    members = room.block.members
+    seen = [np.unique(members.patch[room.block.surface.side[members.cell] == side]) for side in (0, 1)]
+    alone = np.setxor1d(*seen)
+    assert np.count_nonzero(np.isin(room.block.floor.patches, alone)) > 20
+    assert not np.isin(room.block.gaps.patches, alone).any()
 
 
 def test_the_gaps_of_a_moved_lidar_follow_their_jacobian(room):
@@ -253,14 +256,6 @@ def test_patches_of_the_floor_lie_flat_count_and_are_trusted_as_their_place_is(r
     )
     np.testing.assert_array_equal(halved.patches, whole.patches)
     np.testing.assert_allclose(halved.weights, whole.weights / 2)
-
-
-def test_floor_that_one_lidar_alone_sees_counts(room):
-    members = room.block.members
-    seen = [np.unique(members.patch[room.block.surface.side[members.cell] == side]) for side in (0, 1)]
-    alone = np.setxor1d(*seen)
-    assert np.count_nonzero(np.isin(room.block.floor.patches, alone)) > 20
-    assert not np.isin(room.block.gaps.patches, alone).any()
 
 
 def test_patches_off_the_floor_lose_their_weight_and_count_not_at_all_beyond_the_gate(room):
