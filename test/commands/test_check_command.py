@@ -146,14 +146,6 @@ def test_two_files_are_compared(calibration):
     assert part["mm"] == pytest.approx(2.0, abs=1e-3) and part["agrees"] is False
 
 
-@pytest.mark.parametrize("key", [MOUNTS, keys.WHEELS])
-def test_two_files_whose_lidars_are_elsewhere_on_the_robot_differ(whole, key):
-    other = edited(whole, moved(key, "left", 0.02))
-    parts = findings(whole, other, code=1)["comparison"]["parts"]
-    (part,) = (part for part in parts if not part["agrees"])
-    assert part["what"].startswith("left lidar") and part["mm"] == pytest.approx(20.0, abs=1e-3)
-
-
 def test_lidars_beyond_two_are_shown_held_against_their_description_and_compared(calibration, tmp_path):
     robot = ("--robot", "three_lidar_amr")
     lidars = described(load_description(None, robot[1]), profile_called(robot[1]))

@@ -27,7 +27,7 @@ def test_fk_prints_the_transform_as_json():
     assert np.allclose(found["transform"], expected)
 
 
-def test_fk_takes_the_roots_pose_in_the_world():
+def test_fk_takes_the_roots_pose_in_the_world_and_notes_positions_beyond_limits():
     base = ("fk", "stretch4", "--joint", "lift_joint=0.5", "--frame", "lift_link")
     inside, anywhere = answer(*base), answer(*base, "--root", "1 -2 0.5 0.1 0.2 0.3")
     assert anywhere["relative_to"] == "the world"
@@ -35,9 +35,6 @@ def test_fk_takes_the_roots_pose_in_the_world():
     assert np.allclose(anywhere["transform"], expected)
     on_a_floor = answer(*base, "--root", "-1 2 90deg")
     assert np.allclose(on_a_floor["transform"], from_xyz_rpy((-1, 2, 0), (0, 0, np.pi / 2)) @ inside["transform"])
-
-
-def test_a_position_beyond_its_limits_is_used_and_noted():
     _, out, err = called("fk", "stretch4", "--joint", "lift_joint=3", "--frame", "lift_link", code=0)
     assert "beyond its limits 0 to 1.2" in err
 

@@ -1,5 +1,4 @@
-"""The JSON schemas of the YAML files that users write: they are as committed, every file of the package names its own
-and fits it, and what a reader accepts a schema accepts."""
+"""The JSON schemas of the YAML files that users write: as committed, and what a reader accepts they accept."""
 
 import json
 from collections.abc import Iterator

@@ -1,5 +1,4 @@
-"""No argument is ignored: a value or file that cannot be used, or an option that nothing would read, ends in one line
-and exit code 2, and nothing is written."""
+"""No argument is ignored: what cannot be used or read ends in one line and exit code 2; nothing is written."""
 
 import shlex
 
@@ -220,11 +219,7 @@ def test_a_program_ends_with_one_line(folder, capfd, line, says):
 
 
 @pytest.mark.parametrize(
-    "line",
-    [
-        "check cal.yaml --model stretch4",
-        "export cal.yaml --as urdf --model stretch4 --out new.urdf",
-    ],
+    "line", ["check cal.yaml --model stretch4", "export cal.yaml --as urdf --model stretch4 --out new.urdf"]
 )
 def test_the_vendors_robot_has_its_name_wherever_a_model_is_asked_for(folder, capsys, line):
     assert main(shlex.split(line)) == 0

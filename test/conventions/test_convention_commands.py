@@ -1,5 +1,4 @@
-"""`stretch-sim-cal lint` and `normalize`: their exit codes, text, JSON and files, never half of them; tools by
-themselves; and each thing that is wrong with any robot, of no convention, as text, annotations and SARIF."""
+"""`stretch-sim-cal lint` and `normalize`: their exit codes, text, JSON and files, also of tools and any robot."""
 
 import json
 from pathlib import Path

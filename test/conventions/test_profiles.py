@@ -1,5 +1,4 @@
-"""Each convention's profile: the robots that it is for are clean, each broken rule is found, slips of its document are
-not punished; the example of a new profile finds and exempts what it lists."""
+"""Each convention's profile: its robots are clean, each broken rule is found, slips of its document are allowed."""
 
 import runpy
 from pathlib import Path

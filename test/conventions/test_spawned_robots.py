@@ -1,5 +1,4 @@
-"""Robots besides the vendor's with its default tool are normalized, simulated and calibrated, without ROS
-and with few sparse frames."""
+"""Robots besides the vendor's with its default tool are normalized, simulated and calibrated."""
 
 import os
 from pathlib import Path
@@ -76,7 +75,8 @@ def test_one_lidar_gives_the_floor_and_its_extrinsics_within_their_covariances(t
     del given["lidar_errors"]["right"]
     sim, result = calibrated(given | {"robot": str(path), "sensor": "os0_32_sparse"}, 4)
     simulator, profile = sim.simulator, sim.simulator.profile
-    assert list(sim.clouds) == list(simulator.sensors) == ["left"]
+    assert list(sim.clouds) == list(simulator.sensors) == list(result.sensor_errors) == ["left"]
+    assert (result.alignment.method, result.alignment.overlap) == ("one_lidar", 1.0) and "one lidar" in str(result)
     assert not any("one lidar" in str(finding) or "right" in str(finding) for finding in result.findings)
     off = floor_between(result.floor.plane, sim.truth.floor)
     assert within(off, result.floor.covariance) and abs(off[0]) < 1e-3
@@ -148,8 +148,8 @@ def test_a_description_whose_normal_form_breaks_rules_is_refused(tmp_path, capsy
     assert "breaks the convention stretch" in told and "there is no arm_l0_link" in told and told.count("\n") == 1
 
 
-@pytest.mark.parametrize("robot", ["two_lidar_amr", "three_lidar_amr"])
-def test_a_body_shape_without_joints_encloses_the_robot(tmp_path, robot):
+def test_a_body_shape_without_joints_encloses_the_robot(tmp_path):
+    robot = "three_lidar_amr"
     recorder = BodyDatasetRecorder(EmbeddedSimulator(load_scenario(robot).simulation))
     recorder.record(tmp_path / "data", [()])
     model = tmp_path / "model.yaml"
@@ -157,6 +157,5 @@ def test_a_body_shape_without_joints_encloses_the_robot(tmp_path, robot):
     fitted = load_body_shape_model(model)
     assert fitted.axes == () and fitted.shape_for({}).protrusion(recorder.outline({})) < 0.01
     assert fitted.shape_for({}).area < 1.1 * enclosing_shape(recorder.outline({})).area
-    assert fit([str(tmp_path / "data"), "--out", str(model)]) == 2  # not the Stretch's joints
-    if robot == "three_lidar_amr":  # nor the lidars of a robot with two
-        assert fit([str(tmp_path / "data"), "--robot", "two_lidar_amr", "--out", str(model)]) == 2
+    for other in ([], ["--robot", "two_lidar_amr"]):  # the Stretch's joints, the lidars of a robot with two
+        assert fit([str(tmp_path / "data"), *other, "--out", str(model)]) == 2
