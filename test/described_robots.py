@@ -116,17 +116,14 @@ def joint_set(name: str, **values: str):
 
 
 def renamed(old: str, new: str):
-    """Rename a link or a joint wherever it is mentioned."""
     return lambda root: rename(root, {old: new}, {old: new})
 
 
 def added(parts: str):
-    """Add links and joints."""
     return lambda root: root.extend(list(ElementTree.fromstring(robot(parts))))
 
 
 def link_given(name: str, inside: str):
-    """Put an element into a link."""
     return lambda root: root.find(f"link[@name='{name}']").append(ElementTree.fromstring(inside))
 
 
@@ -153,7 +150,6 @@ def without(link_name: str):
 
 
 def text_of(normal: Normal) -> str:
-    """Return a normal form as URDF text."""
     return ElementTree.tostring(normal.root, encoding="unicode")
 
 

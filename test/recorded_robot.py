@@ -15,7 +15,6 @@ FRAMES = ("lidar_left_link", "lidar_right_link")
 
 
 def write_description(writer: RecordingWriter, text: str) -> None:
-    """Write a robot's URDF."""
     _write(writer, "/robot_description", "std_msgs/msg/String", 0, latched=True, data=text)
 
 

@@ -26,7 +26,6 @@ PACKAGES = sorted(path.parent.name for path in PACKAGE.glob("*/__init__.py"))
 
 
 def of_ros(modules: Iterable[str]) -> list[str]:
-    """Return the modules that ROS installs."""
     of_messages = ("_msgs", "_srvs", "_interfaces")
     return [name for name in modules if name.startswith(("rcl", "tf2_")) or name.endswith(of_messages)]
 

@@ -1,5 +1,4 @@
-"""Planning a collection: every pose that is reachable without collision, once, the others listed with a reason; and
-what is in the arm's way, before and while it moves."""
+"""Planning a collection, and what is in the arm's way, before and while it moves."""
 
 import itertools
 
@@ -203,8 +202,6 @@ POSES = [
 
 
 class Room:
-    """A simulated robot in a furnished room, and the watch of it."""
-
     def __init__(self):
         self.simulator = EmbeddedSimulator(SimulationSetup(world="furnished_room", sensor="jt128_sparse_real", seed=2))
         self.model = parse_urdf(self.simulator.nominal_description)

@@ -1,5 +1,4 @@
-"""Shapes agree with sampling and keep their numbers continuous; enclosing ones hold every point to 1e-6 m and are
-within 1 % of the smallest that a global search finds."""
+"""Shapes agree with sampling; enclosing ones hold every point and are within 1 % of the smallest."""
 
 import numpy as np
 import pytest

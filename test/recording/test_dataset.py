@@ -100,17 +100,14 @@ def test_a_file_that_the_metadata_does_not_name_and_a_pose_twice_are_warnings(di
     assert "sample_0009.npz: is not in metadata.yaml" in warnings and "same commanded pose as sample 0" in warnings
 
 
-def test_a_single_array_under_the_name_of_a_sample_is_refused_by_name(directory):
-    with open(directory / "sample_0001.npz", "wb") as stream:
-        np.save(stream, POINTS)
-    with pytest.raises(InputError, match="sample 1 .*not an .npz file"):
-        read_dataset(directory)
-
-
-def test_no_dataset_and_no_data_are_refused(tmp_path):
+def test_no_dataset_no_data_and_a_single_array_under_the_name_of_a_sample_are_refused(tmp_path, directory):
     with pytest.raises(InputError, match="no such folder"):
         read_dataset(tmp_path / "nowhere")
     with pytest.raises(InputError, match="is .* a body-shape dataset"):
         read_dataset(tmp_path)
     with pytest.raises(InputError, match="points: is float64 of shape"):
         DatasetWriter(tmp_path).write_sample(pose(), pose(), np.zeros(3))
+    with open(directory / "sample_0001.npz", "wb") as stream:
+        np.save(stream, POINTS)
+    with pytest.raises(InputError, match="sample 1 .*not an .npz file"):
+        read_dataset(directory)

@@ -1,5 +1,4 @@
-"""Recordings appear whole under their name and are read back by an independent reader; of damaged ones the reader gives
-messages or one clear error."""
+"""Recordings appear whole and are read back by an independent reader; of damaged ones, messages or one error."""
 
 import sqlite3
 

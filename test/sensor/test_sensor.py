@@ -1,5 +1,4 @@
-"""Sensor files, unit files and angle tables, with errors by key; and the error model of a unit: distortion and
-correction are inverse to each other."""
+"""Sensor files, unit files and angle tables, with errors by key; and the error model of a unit."""
 
 import dataclasses
 from dataclasses import replace

@@ -52,7 +52,6 @@ def processes_of(partition: str) -> dict[int, list[str]]:
 
 
 def wait_until(condition, seconds: float = 60.0) -> bool:
-    """Return whether a condition has come true within some seconds."""
     deadline = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > deadline:

@@ -22,7 +22,6 @@ EXACT = OdometrySpread(0.0, 0.0, 0.0, 0.0, 0.0)
 
 
 def place(base, time=None):
-    """Return x, y, yaw of where a base truly is."""
     pose = base.poses(np.array([base.now if time is None else time]))[0]
     return np.array([*pose[:2, 3], math.atan2(pose[1, 0], pose[0, 0])])
 

@@ -1,5 +1,4 @@
-"""What is simulated, from a scenario's `simulation:` mapping; what the embedded simulator's lidars see of robot and
-world, and the truth about it."""
+"""What is simulated, from a scenario's `simulation:` mapping; what the embedded lidars see, and the truth."""
 
 import itertools
 import json

@@ -151,9 +151,7 @@ def test_a_file_that_is_no_world_is_named(tmp_path):
         gazebo_world(file, "cpu")
 
 
-@pytest.mark.skipif(
-    shutil.which("check_urdf") is None, reason="check_urdf is not installed: apt install liburdfdom-tools"
-)
+@pytest.mark.skipif(shutil.which("check_urdf") is None, reason="apt install liburdfdom-tools")
 def test_urdfdom_accepts_the_robot(description, tmp_path):
     file = tmp_path / "robot.urdf"
     file.write_text(description)

@@ -1,5 +1,4 @@
-"""Parts of the Gazebo simulator alone: what is installed, messages as a real Gazebo has sent them, and which scans of a
-lidar are there or waited for."""
+"""Parts of the Gazebo simulator alone: what is installed, and messages as a real Gazebo has sent them."""
 
 import lzma
 from pathlib import Path

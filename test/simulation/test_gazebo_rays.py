@@ -1,5 +1,4 @@
-"""From the rays that Gazebo casts to a sensor's, with a unit's errors; and what real Gazebos recorded, against our rays
-and calibrated: an independent simulator's opinion."""
+"""From the rays that Gazebo casts to a sensor's; and what real Gazebos recorded, against our rays and calibrated."""
 
 import dataclasses
 import json
@@ -126,7 +125,6 @@ STRIDE = 4
 
 
 def harmonic(sensor, side):
-    """Return the setup, the grid and the cloud of a recording."""
     recorded = json.loads((DATA / f"gazebo_harmonic_{sensor}.json").read_text())
     cloud = cloud_points(lzma.decompress((DATA / f"gazebo_harmonic_{sensor}_{side}.bin.xz").read_bytes()))
     return SimulationSetup.from_mapping(recorded["setup"]), Grid(**recorded["grid"]), cloud

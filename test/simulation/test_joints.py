@@ -5,12 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from stretch_sim_cal.errors import InputError
-from stretch_sim_cal.simulation.joints import (
-    Arrival,
-    Following,
-    Joints,
-    read_waypoints,
-)
+from stretch_sim_cal.simulation.joints import Arrival, Following, Joints, read_waypoints
 
 
 @pytest.fixture

@@ -1,5 +1,4 @@
-"""The lidar model: which rays it sends out, what it reports of their hits, and what the lidars' own errors do to the
-points, by the signature of each effect. If nothing else is said, the lidar hangs in the middle of a sphere."""
+"""The lidar model, by the signature of each effect, hanging in the middle of a sphere if nothing else is said."""
 
 import dataclasses
 

@@ -1,5 +1,4 @@
-"""Ray casting: exact ranges on shapes whose ranges can be computed by hand; and what surfaces do to light: materials,
-mirrors, glass, reflectors, walls that are not flat, plants and people."""
+"""Ray casting, exact where ranges can be computed by hand, and what surfaces do to light."""
 
 import dataclasses
 
