@@ -2,6 +2,7 @@
 sqlite3)."""
 
 import contextlib
+import glob
 import sqlite3
 import struct
 import tempfile
@@ -44,7 +45,10 @@ class Recording(contextlib.AbstractContextManager):
     def __init__(self, path: str | Path):
         self.path = Path(path)
         if not self.path.exists():
-            raise InputError(f"{self.path}: no such recording; give a rosbag2 folder or an .mcap file")
+            hint = "give a rosbag2 folder or an .mcap file"
+            for unfinished in self.path.absolute().parent.glob(f".{glob.escape(self.path.name)}.*/*/*"):
+                hint = f"its program was killed, which left {unfinished}, unfinished (mcap recover repairs such a file)"
+            raise InputError(f"{self.path}: no such recording; {hint}")
         if self.path.is_dir() and not (self.path / "metadata.yaml").is_file():
             raise InputError(f"{self.path}: is not a rosbag2 recording (it has no metadata.yaml)")
         if self.path.suffix == ".bag":

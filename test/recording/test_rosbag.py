@@ -47,6 +47,13 @@ def test_what_was_recorded_before_an_exception_is_kept(tmp_path):
         assert reader.message_count == 1
 
 
+def test_what_a_killed_program_left_of_a_recording_is_named(tmp_path):
+    left = RecordingWriter(tmp_path / "drive [1]")
+    with pytest.raises(InputError, match=r"no such recording.*/\.drive \[1\]\.\w+/drive \[1\]/drive \[1\]\.mcap"):
+        Recording(left.directory)
+    left.close()
+
+
 @pytest.mark.parametrize("error", [sqlite3.OperationalError("database or disk is full"), OSError(28, "No space left")])
 def test_a_disk_that_does_not_take_a_message_is_an_input_error(tmp_path, monkeypatch, error):
     def fail(*_):
