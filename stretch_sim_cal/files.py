@@ -13,6 +13,8 @@ import secrets
 import shutil
 import tempfile
 import time
+import zipfile
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -30,6 +32,10 @@ EXPLAINED = 100_000  # characters up to which an error in YAML is worth the slow
 KEPT = 20  # backups of a file
 ROLLED_BACK = ".rolled_back"
 SCRATCH = f"{PACKAGE}_scratch_"  # begins the names of scratch folders, and of nothing else: they are removed
+# What numpy raises for an .npz file that is truncated, damaged, or something else (TypeError: a single array).
+BROKEN_ARRAYS = (
+    OSError, ValueError, EOFError, KeyError, TypeError, NotImplementedError, zipfile.BadZipFile, zlib.error
+)  # fmt: skip
 LOCK_WAIT = 30.0  # s for another process to finish its update; one takes milliseconds
 
 

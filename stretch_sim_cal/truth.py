@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from stretch_sim_cal.geometry.planes import Plane, floor_between
-from stretch_sim_cal.geometry.transforms import error, inverse, log
+from stretch_sim_cal.geometry.transforms import error, inverse, log, wrapped
 
 
 class PairError(NamedTuple):
@@ -64,7 +64,7 @@ class Truth:
     def wheels_error(self, name: str, planar: np.ndarray, covariance: np.ndarray) -> WheelsError:
         """Return the error of a lidar's x, y and yaw against the wheels, (3,), with their covariance (3, 3)."""
         (x, y, yaw), pose = planar, self.footprint_from_lidar[name]
-        turned = np.remainder(np.arctan2(pose[1, 0], pose[0, 0]) - yaw + np.pi, 2.0 * np.pi) - np.pi
+        turned = wrapped(np.arctan2(pose[1, 0], pose[0, 0]) - yaw)
         off = np.array([pose[0, 3] - x, pose[1, 3] - y, turned])
         return WheelsError(1e3 * float(np.hypot(*off[:2])), float(np.degrees(abs(turned))), nees(off, covariance))
 

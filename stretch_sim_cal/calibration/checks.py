@@ -27,7 +27,7 @@ from stretch_sim_cal.calibration.mounts.file import MOUNTS, each_mount, seen_fro
 from stretch_sim_cal.calibration.mounts.result import FARTHEST, FARTHEST_ANGLE, at_lidar
 from stretch_sim_cal.errors import InputError
 from stretch_sim_cal.geometry.planes import UP, floor_between, floor_error, floor_of_footprint
-from stretch_sim_cal.geometry.transforms import SIDES, error, inverse, log
+from stretch_sim_cal.geometry.transforms import SIDES, error, inverse, log, wrapped
 
 FAR_HEIGHT, FAR_TILT = 0.05, float(np.deg2rad(5.0))
 # base_link may lie so far (m) below the floor, or lower than it is described there: it may lie on it.
@@ -216,7 +216,7 @@ def changes(old: CalibrationFile, new: CalibrationFile) -> list[Change]:
     for name in filter(lidars[1].__contains__, lidars[0]):
         (before, of_before), (after, of_after) = (of_file.planar(name) for of_file in wheels)
         step, covariances = after - before, (of_before, of_after)
-        step[2] = np.remainder(step[2] + np.pi, 2.0 * np.pi) - np.pi
+        step[2] = wrapped(step[2])
         known = [(largest_deviation(each[:2, :2]), float(np.sqrt(each[2, 2]))) for each in covariances]
         distance, angle = float(np.hypot(*step[:2])), float(abs(step[2]))
         parts.append(Change(f"{name} lidar to the wheels", distance, angle, *known, sigmas_of(step, covariances)))

@@ -5,8 +5,6 @@ their error models. Stored in a file beside the calibration file, bound to the r
 """
 
 import os
-import zipfile
-import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,6 +19,7 @@ from stretch_sim_cal.calibration.reduction import kept_shares, noise_shares
 from stretch_sim_cal.calibration.room import SeenPatches
 from stretch_sim_cal.calibration.solver import Solution
 from stretch_sim_cal.errors import InputError
+from stretch_sim_cal.files import BROKEN_ARRAYS
 from stretch_sim_cal.geometry.transforms import SIDES, adjoint, apply, inverse, log
 from stretch_sim_cal.sensor.unit import SCALARS, WAVES, ErrorModel, UnitSpread, weak_echo
 
@@ -28,8 +27,6 @@ SUFFIX = ".observations.npz"
 PLACES = ".places.npz"
 # The smallest standard deviation (m, rad) of a known transform.
 EXACT = 1e-7
-TRUNCATED = (OSError, ValueError, KeyError, EOFError, NotImplementedError, zipfile.BadZipFile, zlib.error)
-"""The exceptions of numpy for a truncated or damaged .npz file, or another file."""
 TABLE = ("elevations", "azimuth_offsets", "optical_centre", "firing_azimuths", "near_length", "scan_begin")
 
 
@@ -309,7 +306,7 @@ class Observations:
                 return cls(
                     poses_at, at_units, information, gradient, models, poses, covariance, units, floor, patches, names
                 )
-        except TRUNCATED as problem:
+        except BROKEN_ARRAYS as problem:
             raise InputError(
                 f"{path}: is truncated or not an observations file ({problem}); align the lidars again"
             ) from problem
@@ -390,7 +387,7 @@ def num_places(calibration_file: Path) -> int:
     try:
         with np.load(places_beside(calibration_file), allow_pickle=False) as data:
             return int(data["places"])
-    except TRUNCATED:
+    except BROKEN_ARRAYS:
         return 0
 
 

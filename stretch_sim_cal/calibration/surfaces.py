@@ -28,7 +28,8 @@ _FLOOR_HEIGHT = 0.05
 # m: nearer returns are off by centimetres, as data sheets say and recordings of Pandar40P, 64 and QT64 show; what is so
 # near is the robot, or what it stands on.
 ACCURATE_FROM = 0.3
-# m: how near a return of the robot's body lies to a point on it, of `BODY_SPACING`: mounts are off by centimetres.
+# m: how near a return of the robot's body lies to one of the points on it (robot/surfaces.py): mounts are off by
+# centimetres.
 BODY_WITHIN = 0.05
 
 

@@ -11,7 +11,7 @@ from stretch_sim_cal import validate
 from stretch_sim_cal.calibration.finding import Checked
 from stretch_sim_cal.calibration.observability import Direction
 from stretch_sim_cal.errors import InputError
-from stretch_sim_cal.geometry.transforms import about_origin, exp, from_xyz_rpy, inverse, log
+from stretch_sim_cal.geometry.transforms import about_origin, exp, from_xyz_rpy, inverse, log, wrapped
 
 STEP = 1e-6  # of differences in place of derivatives
 PLANAR = [0, 1, 5]  # of a twist
@@ -74,7 +74,7 @@ class Leg:
     def along(cls, poses: np.ndarray, velocities: np.ndarray | None = None) -> "Leg":
         """Return the leg along poses (K + 1, 3), x, y (m), yaw (rad) by odometry, none of them more than half a turn
         from the one before; at rest at its ends without `velocities`."""
-        angles = np.remainder(np.diff(poses[:, 2]) + np.pi, 2.0 * np.pi) - np.pi
+        angles = wrapped(np.diff(poses[:, 2]))
         ways = turned(np.diff(poses, axis=0), -(poses[:-1, 2] + angles / 2.0))
         steps = np.column_stack([ways, angles])
         return cls(steps) if velocities is None else cls(steps, velocities)

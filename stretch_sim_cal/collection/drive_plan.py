@@ -14,7 +14,7 @@ from stretch_sim_cal.calibration.settings import AlignmentSettings
 from stretch_sim_cal.calibration.wheel_odometry import DrivingSettings, Leg, Manoeuvre
 from stretch_sim_cal.collection.clearance import ENOUGH, OWN, Obstacle
 from stretch_sim_cal.errors import Refused
-from stretch_sim_cal.geometry.transforms import apply
+from stretch_sim_cal.geometry.transforms import apply, wrapped
 
 FLOOR_WITHIN = 0.1  # m above and below the floor, which 2 deg of error in a described lidar move by 7 cm at 2 m
 # m by which things may seem nearer to the way while the robot drives than when it was planned: noise, odometry's slip,
@@ -149,7 +149,7 @@ def plan_drive(
     else:
         note += " and ".join(lacking)
     additions = [("another full turn and back", tuple(map(_turn, turns)))]
-    heading = np.remainder(yaws[best] + np.pi, 2.0 * np.pi) - np.pi
+    heading = wrapped(yaws[best])
     towards, back = ((_turn(yaw),) * bool(best) for yaw in (heading, 0.0))
     room = np.maximum(free(heading, FURTHER * distance), lengths[best]) * (lengths[best] > 0)
     for (angle, words), length in zip(aside, room, strict=True):

@@ -14,6 +14,11 @@ ROUNDING = 1e-12  # of products of rotations
 Poses = Mapping[str, np.ndarray]  # rigid transforms (4, 4) by name of link, frame or lidar
 
 
+def wrapped(angles: np.ndarray) -> np.ndarray:
+    """Return angles (...) in rad, -pi to pi."""
+    return np.remainder(angles + np.pi, 2.0 * np.pi) - np.pi
+
+
 def from_rotation_translation(rotation: np.ndarray, translation: np.ndarray) -> np.ndarray:
     transform = np.eye(4)
     transform[:3, :3] = rotation

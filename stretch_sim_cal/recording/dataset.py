@@ -11,8 +11,6 @@ DIR/description.urdf    the robot's description while it was recorded
 import datetime
 import hashlib
 import re
-import zipfile
-import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,7 +19,7 @@ from types import MappingProxyType
 import numpy as np
 
 from stretch_sim_cal.errors import InputError
-from stretch_sim_cal.files import read_text, read_yaml, write_atomic, write_text, write_yaml
+from stretch_sim_cal.files import BROKEN_ARRAYS, read_text, read_yaml, write_atomic, write_text, write_yaml
 from stretch_sim_cal.geometry.transforms import SIDES, check_rigid
 from stretch_sim_cal.recording import JOINTS
 from stretch_sim_cal.validate import number
@@ -32,8 +30,6 @@ METADATA = "metadata.yaml"
 DESCRIPTION = "description.urdf"
 JOINT_NAMES = "joint_names"
 LIDARS, FURTHER = "lidars", "further_lidars"  # an older key: of those beyond left and right
-# Exceptions of numpy on truncated files and on those of something else (TypeError: a single array).
-BROKEN = (OSError, ValueError, EOFError, KeyError, TypeError, NotImplementedError, zipfile.BadZipFile, zlib.error)
 SAME_POSE = 1e-6  # m or rad; commanded values come from a grid, so equal poses are equal to rounding
 
 
@@ -155,7 +151,7 @@ def _read_cloud(path: Path, where: str, name: str) -> np.ndarray | None:
     try:
         with np.load(path, allow_pickle=False) as archive:
             cloud = archive.get(name)
-    except BROKEN as error:
+    except BROKEN_ARRAYS as error:
         missing = f"the file is missing, though {METADATA} lists it"
         fault = missing if isinstance(error, FileNotFoundError) else f"is truncated or not an .npz file ({error})"
         raise InputError(f"{where}: {fault}; collect this pose again") from error

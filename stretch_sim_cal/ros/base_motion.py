@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from stretch_sim_cal.errors import InputError, Refused, RunFailure
+from stretch_sim_cal.geometry.transforms import wrapped
 from stretch_sim_cal.recording.pairing import stamp_of
 from stretch_sim_cal.recording.stations import SETTLE, STILL, way_of
 from stretch_sim_cal.robot.wheeled_base import WheeledBase
@@ -76,7 +77,7 @@ class Odometer:
         _, (pose,) = way_of([message], self.topic)  # `InputError` if it is no pose
         self.messages.append(message)
         if self.pose is not None:
-            pose[2] = self.pose[2] + np.remainder(pose[2] - self.pose[2] + np.pi, 2.0 * np.pi) - np.pi
+            pose[2] = self.pose[2] + wrapped(pose[2] - self.pose[2])
         self.pose, self.stamp = pose, stamp_of(message)
         if not np.all(np.abs(self.pose - self._anchor) <= STILL):
             self._anchor, self.still_since = self.pose, self.stamp

@@ -11,6 +11,7 @@ import numpy as np
 
 from stretch_sim_cal import files, validate
 from stretch_sim_cal.errors import InputError
+from stretch_sim_cal.geometry.transforms import wrapped
 from stretch_sim_cal.sensor.unit import CENTRE_SHARE, FIRING_SHARE, UNKNOWN_SENSOR, ErrorModel, UnitSpread, turned
 from stretch_sim_cal.sensor.unit_file import UNIT_FILE_KEYS, Unit, near_range, read_angle_table, unit_from_mapping
 from stretch_sim_cal.validate import DEGREES, MICROSECONDS, Bounds
@@ -168,8 +169,7 @@ class Sensor:
 
     def rotors(self, points: np.ndarray, ring: np.ndarray) -> np.ndarray:
         """Return the rotor's azimuths (N,), -pi to pi, at points (N, 3) of rings (N,), as measured."""
-        azimuths = np.arctan2(points[:, 1], points[:, 0]) - self.azimuth_offsets[ring]
-        return (azimuths + np.pi) % (2.0 * np.pi) - np.pi
+        return wrapped(np.arctan2(points[:, 1], points[:, 0]) - self.azimuth_offsets[ring])
 
     def without_optical_centre(self, points: np.ndarray, ring: np.ndarray) -> np.ndarray:
         """Return points (N, 3) of rings (N,) without the optical centre that the driver adds."""

@@ -9,6 +9,7 @@ import numpy as np
 
 from stretch_sim_cal import files
 from stretch_sim_cal.errors import InputError
+from stretch_sim_cal.geometry.transforms import wrapped
 from stretch_sim_cal.sensor.points import are_returns, coordinates, elevations
 from stretch_sim_cal.sensor.sensor import MISSES, RETURNS, Sensor, load_sensor
 
@@ -96,7 +97,7 @@ class Signature:
         if self.period is None or len(self.first_azimuths) != len(self.starts):
             return None
         number = np.round((self.starts - self.starts[0]) / self.period)
-        steps = _wrapped(np.diff(self.first_azimuths))[np.diff(number) == 1]
+        steps = wrapped(np.diff(self.first_azimuths))[np.diff(number) == 1]
         if len(steps) < 3:
             return None
         drift = float(np.median(steps))
@@ -321,7 +322,7 @@ def _columns(clouds: list[_Cloud], rays: list[np.ndarray], sensor: Sensor, count
     steps, senses = [], []
     for cloud, rotor in zip(clouds, rotors, strict=True):
         order = np.argsort(cloud.ring, kind="stable")
-        ahead = _wrapped(np.diff(rotor[order]))[np.diff(cloud.ring[order]) == 0]
+        ahead = wrapped(np.diff(rotor[order]))[np.diff(cloud.ring[order]) == 0]
         ahead = ahead[np.abs(ahead) > 1e-6]
         steps.append(2.0 * np.pi / np.median(np.abs(ahead)) if len(ahead) else 0.0)
         senses.append(float(np.mean(ahead < 0)) if len(ahead) else 0.5)
@@ -422,10 +423,6 @@ def _drop_outs(clouds: list[_Cloud], rays: list[np.ndarray], columns: _Columns) 
         intensities.append(0.5 * (before[1] + after[1])[alike])
         lost.append(np.isnan(image[0])[alike])
     return _lost_by_intensity(np.concatenate(intensities), np.concatenate(lost))
-
-
-def _wrapped(angles: np.ndarray) -> np.ndarray:
-    return np.mod(angles + np.pi, 2.0 * np.pi) - np.pi
 
 
 def _lost_by_intensity(intensity: np.ndarray, lost: np.ndarray) -> DropOuts | None:

@@ -15,6 +15,7 @@ import numpy as np
 
 from stretch_sim_cal import files, validate
 from stretch_sim_cal.errors import InputError
+from stretch_sim_cal.geometry.transforms import wrapped
 from stretch_sim_cal.sensor.unit import CENTRE, CHANNEL_KINDS, HARMONICS, NEAR, SCALARS, ErrorModel
 
 SCALAR_KEYS = {
@@ -156,4 +157,4 @@ def read_angle_table(path: str | Path) -> tuple[np.ndarray, np.ndarray]:
     if not rows or sorted(rows) != list(range(1, len(rows) + 1)):
         raise InputError(f"{path}: expected channels 1 to {max(len(rows), 1)}, each once")
     elevations, azimuths = np.radians([rows[channel] for channel in sorted(rows)]).T
-    return elevations, np.remainder(np.pi / 2 - azimuths + np.pi, 2 * np.pi) - np.pi
+    return elevations, wrapped(np.pi / 2 - azimuths)

@@ -35,7 +35,7 @@ from stretch_sim_cal.calibration.clouds import DirectionCells, FrameIntake
 from stretch_sim_cal.calibration.coarse import SurfaceDistances
 from stretch_sim_cal.calibration.consistency import View, Views, between, seen_by_another
 from stretch_sim_cal.calibration.motion import motion_of
-from stretch_sim_cal.calibration.observations import TRUNCATED, Observations, are_of
+from stretch_sim_cal.calibration.observations import Observations, are_of
 from stretch_sim_cal.calibration.problem import State, Unknowns
 from stretch_sim_cal.calibration.results import AlignmentResult, LidarPoses
 from stretch_sim_cal.calibration.room import remeasured_block
@@ -43,7 +43,7 @@ from stretch_sim_cal.calibration.settings import AlignmentSettings
 from stretch_sim_cal.calibration.solver import Solver
 from stretch_sim_cal.calibration.surfaces import Lidar, in_base
 from stretch_sim_cal.errors import InputError
-from stretch_sim_cal.files import write_atomic
+from stretch_sim_cal.files import BROKEN_ARRAYS, write_atomic
 from stretch_sim_cal.geometry.transforms import SIDES, check_rigid
 from stretch_sim_cal.sensor.sensor import for_each
 
@@ -116,7 +116,7 @@ class RoomAlignment:
                     )
                     for number in range(int(data["places"]))
                 ]
-        except (InputError, *TRUNCATED) as problem:
+        except (InputError, *BROKEN_ARRAYS) as problem:
             raise InputError(f"{path}: contains no standing places to add to ({problem})") from problem
         now = to_left or {}
         if then.keys() != now.keys() or not are_of(now, then):
